@@ -1,0 +1,13 @@
+"""The hand-written stub says exactly what the compiled core offers."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_stub_matches_the_built_module(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mypy.stubtest", "cuvee._core", "--mypy-config-file", str(ROOT / "pyproject.toml")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
