@@ -1,0 +1,21 @@
+#!/bin/sh
+# Make .venv-bench with Cuvée and every peer that installs; run.py names those that did not.
+set -eu
+cd "$(dirname "$0")/.."
+venv=.venv-bench
+install() { "$venv/bin/python" -m pip --quiet --disable-pip-version-check install --constraint requirements/constraints.txt "$@"; }
+peer() { install "$@" || echo "left out, did not install: $*" >&2; }
+
+[ -x "$venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$venv"
+install numpy
+peer torch
+peer datasets
+peer grain
+peer torchdata
+peer --no-deps megatron-core # one compiled helper of it is timed; the framework around it is not needed
+
+install -C build-dir=build/bench .
+
+# a C++ loop over the core, so that a call from Python is not part of what is timed
+${CXX:-c++} -O3 -std=c++20 -I csrc benchmarks/core_loop.cpp build/bench/libcuvee_core.a -pthread -o "$venv/bin/core_loop" ||
+  echo "left out, did not compile: core_loop" >&2
