@@ -1,8 +1,9 @@
 # One command for each daily task; `make help` lists them.
 SHELL := /bin/bash
+MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint requirements/constraints.txt
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --constraint requirements/constraints.txt
 TORCH := $(shell grep -x 'torch==.*' requirements/constraints.txt)
 CORE := $(shell find csrc -type f)
 CXX_FILES := $(shell find csrc tests/cpp -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh')

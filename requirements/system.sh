@@ -7,13 +7,13 @@ python=${PYTHON:-python3}
 cxx=${CXX:-g++}
 missing=()
 
-compiles() { printf '%s\n' "$@" | "$cxx" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; }
-has_compiler() { compiles '#include <span>' '#if !defined(__clang__) && __GNUC__ < 11' '#error too old' '#endif'; }
+holds() { printf '#if !(%s)\n#error\n#endif\n' "$1" | $cxx -std=c++20 -x c++ -E - >/dev/null 2>&1; }
+has_compiler() { holds '__has_include(<span>) && (defined(__clang__) || __GNUC__ >= 11)'; }
 has_cmake() { cmake --version 2>/dev/null | awk 'NR == 1 { split($3, v, "."); exit !(v[1] > 3 || v[1] == 3 && v[2] >= 24) }'; }
 has_python_header() { [[ -f $("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h ]]; }
 has_venv() { "$python" -c 'import ensurepip, venv' 2>/dev/null; }
-has_xxhash() { compiles '#include <xxhash.h>'; }
-has_gtest() { compiles '#include <gtest/gtest.h>'; }
+has_xxhash() { holds '__has_include(<xxhash.h>)'; }
+has_gtest() { holds '__has_include(<gtest/gtest.h>)'; }
 
 need() { # need CHECK PACKAGE
   "$1" || missing+=("$2")
@@ -36,8 +36,9 @@ find_missing() {
 apt() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" </dev/null; }
 
 wanted=${1:-build}
-if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-  echo "Python must be 3.11 or newer, but got: $("$python" --version 2>&1). Name one with: make PYTHON=python3.11" >&2
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+  found=$("$python" --version 2>/dev/null || echo "no $python")
+  echo "Python must be 3.11 or newer, but got: $found. Name another with: make PYTHON=python3.12" >&2
   exit 1
 fi
 find_missing

@@ -1,4 +1,4 @@
-"""The wheel holds the package, the compiled core, its types and licence, and nothing else; it works without the checkout."""
+"""The wheel holds the package, the compiled core, its types and licence, and works without the checkout."""
 
 import subprocess
 import sys
@@ -15,19 +15,10 @@ ROOT = Path(__file__).parents[2]
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build a wheel; the objects of the last `make setup` are used again."""
     folder = tmp_path_factory.mktemp("wheel")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(folder),
-        ".",
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "."]
+    done = subprocess.run(
+        [*command, "--wheel-dir", str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr
     (path,) = folder.glob("cuvee-*.whl")
     return path
@@ -43,9 +34,8 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
 
 def test_wheel_states_its_terms(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        metadata = {
-            name.rsplit("/")[-1]: archive.read(name).decode() for name in archive.namelist() if ".dist-info/" in name
-        }
+        names = [name for name in archive.namelist() if ".dist-info/" in name]
+        metadata = {name.rsplit("/")[-1]: archive.read(name).decode() for name in names}
     assert "License-Expression: Apache-2.0" in metadata["METADATA"]
     assert metadata["LICENSE"] == (ROOT / "LICENSE").read_text()
     assert "cuvee = cuvee.cli:main" in metadata["entry_points.txt"]
@@ -59,8 +49,7 @@ sys.path[:0] = [{str(tmp_path)!r}, {sysconfig.get_path("purelib")!r}]
 import cuvee, cuvee._core
 print(cuvee._core.__file__)
 """
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).is_relative_to(tmp_path)
