@@ -1,0 +1,227 @@
+"""Turns what a sampler hands out into rows: reads grouped by source, order kept, the reserved metadata added."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from . import _core
+from .errors import PlanError, SourceError
+from .plan import Draws
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .mixture import Mixture, Source
+    from .plan import Plan
+
+META = "__cuvee_meta__"
+PADDING = -1  # the cycle of a row that only fills up a short last batch
+CHUNK = 4_096  # positions of a view looked up together
+
+
+class MixedDataset:
+    """All rows of a mixture's sources, read by the integers that `MixtureSampler` yields.
+
+    A row is a copy of the source's own dict with the field `__cuvee_meta__` added: {"source": the source's name,
+    "source_index": the row's index in it, "cycle": how often the source was used up before}. Padding, which the
+    sampler adds to make a short last batch equal on all ranks, has cycle -1. With `metadata=False` rows come as the
+    source gives them, of any type, and padding cannot be told apart.
+
+    Args:
+        mixture: its sources must hold data.
+        metadata: whether rows carry `__cuvee_meta__`; they must then be mappings.
+
+    Raises:
+        SourceError: if a source has no data, or has a column named `__cuvee_meta__`.
+    """
+
+    def __init__(self, mixture: Mixture, *, metadata: bool = True) -> None:
+        self.metadata = metadata
+        self.names: tuple[str, ...] = ()
+        self._data: list[Any] = []
+        self.add_sources(mixture.sources)
+
+    def add_sources(self, sources: Iterable[Source]) -> None:
+        """Make sources readable that join during the run, in the order in which they join.
+
+        Workers that are running do not see them: join before the loader starts, or start it anew.
+        """
+        for source in sources:
+            if source.data is None:
+                raise SourceError(f"source {source.name!r}: data must be given to read its rows, but got None")
+            if self.metadata and META in (getattr(source.data, "column_names", None) or ()):
+                raise SourceError(_reserved(source.name))
+            self._data.append(source.data)
+            self.names += (source.name,)
+
+    def __len__(self) -> NoReturn:
+        raise TypeError(
+            "MixedDataset has no order and so no length; give the loader a MixtureSampler, or use "
+            "MixedDataset(mixture).in_order(plan)"
+        )
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"MixedDataset({len(self.names)} sources, metadata={self.metadata})"
+
+    def __getitem__(self, key: int) -> Any:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[int]) -> list[Any]:
+        """Return the rows of the sampler's integers `keys`, in their order; every source is read once.
+
+        Raises:
+            SourceError: if a key is not the sampler's, or a row cannot carry the metadata.
+        """
+        try:
+            source, row, cycle = _core.unpack([key if key >= 0 else ~key for key in keys])
+        except (TypeError, ValueError) as error:
+            raise SourceError(
+                f"keys must be integers made by MixtureSampler, but got {keys[0]!r}, ...; give the loader a "
+                "MixtureSampler, or index MixedDataset(mixture).in_order(plan) by position"
+            ) from error
+        cycles = [PADDING if key < 0 else number for key, number in zip(keys, cycle.tolist(), strict=True)]
+        return self.rows(source.tolist(), row.tolist(), cycles)
+
+    def rows(self, sources: Sequence[int], rows: Sequence[int], cycles: Sequence[int]) -> list[Any]:
+        """Return row rows[j] of source sources[j] for every j, with its metadata."""
+        found: list[Any] = [None] * len(sources)
+        places: dict[int, list[int]] = {}
+        for place, source in enumerate(sources):
+            places.setdefault(source, []).append(place)
+        for source, where in places.items():
+            for place, row in zip(where, self._read(source, [rows[place] for place in where]), strict=True):
+                found[place] = row
+        if not self.metadata:
+            return found
+        draws = zip(found, sources, rows, cycles, strict=True)
+        return [self._with_metadata(row, self.names[source], index, cycle) for row, source, index, cycle in draws]
+
+    def in_order(self, plan: Plan) -> InOrder:
+        """Return the rows of `plan` as a map-style dataset: item i is the row at position i."""
+        return InOrder(self, plan)
+
+    def _read(self, source: int, rows: list[int]) -> Sequence[Any]:
+        if source >= len(self._data):
+            raise SourceError(
+                f"source {source} must be one of {list(self.names)}; a source that joined needs add_sources"
+            )
+        data = self._data[source]
+        try:
+            return data.__getitems__(rows) if hasattr(data, "__getitems__") else [data[row] for row in rows]
+        except Exception as error:
+            shown = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
+            error.add_note(f"source {self.names[source]!r}: while reading rows {shown}")
+            raise
+
+    def _with_metadata(self, row: object, name: str, index: int, cycle: int) -> dict[Any, Any]:
+        if not isinstance(row, Mapping):
+            raise SourceError(
+                f"source {name!r}: rows must be mappings to carry {META}, but got {type(row).__name__}; "
+                "pass metadata=False"
+            )
+        if META in row:
+            raise SourceError(_reserved(name))
+        return {**row, META: {"source": name, "source_index": index, "cycle": cycle}}
+
+
+class InOrder:
+    """Map-style view of a mixture in a plan's order: item i is the row at position i, filtered rows left out.
+
+    So any loader that goes through a dataset in its own order (`shuffle=False`, `DistributedSampler(shuffle=False)`, a
+    Trainer) gets the mix, and resumes as it always does. The view holds for the plan as it was when the view was made.
+    """
+
+    def __init__(self, dataset: MixedDataset, plan: Plan) -> None:
+        if plan.names != dataset.names:
+            raise PlanError(f"plan's sources must be {list(dataset.names)}, but got {list(plan.names)}")
+        self.dataset = dataset
+        self._plan = plan
+        self._version = plan.version
+        self._before = None if plan.mixture.max_length is None else _passing_before_chunks(plan)
+        self._size = len(plan) if self._before is None else int(self._before[-1])
+        self._last: tuple[int, Draws] | None = None  # the chunk looked up last
+
+    def __len__(self) -> int:
+        self._check_plan()
+        return self._size
+
+    def __repr__(self) -> str:
+        return f"InOrder({self.dataset!r}, {self._size} rows of epoch {self._plan.epoch})"
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Return the rows at these places of the order; negative ones count from its end.
+
+        Raises:
+            IndexError: if one lies outside the order.
+            PlanError: if the plan was updated after this view was made.
+        """
+        self._check_plan()
+        draws = self._draws([self._place(index) for index in indices])
+        return self.dataset.rows(draws.source.tolist(), draws.row.tolist(), draws.cycle.tolist())
+
+    def _place(self, index: int) -> int:
+        if not -self._size <= index < self._size:
+            raise IndexError(f"index must be in [{-self._size}, {self._size}), but got {index}")
+        return operator.index(index) % self._size
+
+    def _draws(self, places: list[int]) -> Draws:
+        """Return what is drawn at places of the order, each chunk of them looked up once."""
+        chunks, offsets = self._chunks(np.array(places, dtype=np.int64))
+        source, row = np.empty(len(places), dtype=np.int32), np.empty(len(places), dtype=np.int64)
+        cycle = np.empty(len(places), dtype=np.int32)
+        for chunk in np.unique(chunks).tolist():
+            here = chunks == chunk
+            draws, at = self._chunk(chunk), offsets[here]
+            source[here], row[here], cycle[here] = draws.source[at], draws.row[at], draws.cycle[at]
+        return Draws(source, row, cycle)
+
+    def _chunks(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return (chunk, offset in its passing draws) of every place."""
+        if self._before is None:
+            return places // CHUNK, places % CHUNK
+        chunks = np.searchsorted(self._before, places, side="right") - 1
+        return chunks, places - self._before[chunks]
+
+    def _chunk(self, number: int) -> Draws:
+        if self._last is None or self._last[0] != number:
+            self._last = (number, _passing_draws(self._plan, number))
+        return self._last[1]
+
+    def _check_plan(self) -> None:
+        if self._plan.version != self._version:
+            raise PlanError(
+                "plan must stay as it was when in_order(plan) was called, but it was updated; make a new view"
+            )
+
+
+def _passing_draws(plan: Plan, chunk: int) -> Draws:
+    """Return the draws of one chunk of positions that pass the length filter."""
+    draws = plan.draws(chunk * CHUNK, min((chunk + 1) * CHUNK, len(plan)))
+    if plan.mixture.max_length is None:
+        return draws
+    passes = plan.passes(draws)
+    return Draws(draws.source[passes], draws.row[passes], draws.cycle[passes])
+
+
+def _passing_before_chunks(plan: Plan) -> NDArray[np.int64]:
+    """Return the number of passing rows before each chunk, and in all at the end."""
+    chunks = -(-len(plan) // CHUNK)
+    counts = [len(_passing_draws(plan, chunk).source) for chunk in range(chunks)]
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
+def _reserved(name: str) -> str:
+    return f"source {name!r}: rows must not have the field {META!r}, but one has it; pass metadata=False or rename it"

@@ -1,0 +1,256 @@
+"""Slices a plan's order by rank and batch into packed integers for torch's DataLoader, and remembers the place."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from torch.utils.data import Sampler  # noqa: TID253  (a sampler is of no use without torch)
+
+from .checks import as_int
+from .course import CHUNK, Course, Deal, Place, count_passing
+from .errors import PlanError, StateError
+from .plan import Plan
+
+if TYPE_CHECKING:
+    from .ledger import Ledger
+
+Batch = TypeVar("Batch")
+
+STATE_VERSION = 1
+END = 2**63
+
+
+class Items(itertools.chain[Any]):
+    """What a loader iterates over: the items of a course one by one, as fast as a list's, and with a state."""
+
+    sampler: MixtureSampler
+    course: Course
+
+    @classmethod
+    def of(cls, sampler: MixtureSampler, course: Course) -> Self:
+        """Return the items of `course`, to be read once."""
+        items = cls.from_iterable(course)
+        items.sampler, items.course = sampler, course
+        return items
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the items taken from this iterator."""
+        return state_at(self.course, self.course.handed)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`. If it is the end of an epoch nothing is left here; the next iterator begins the next."""
+        self.sampler.load_state_dict(state)
+        self.sampler.adopt(self.course)
+
+
+class MixtureSampler(Sampler[Any]):
+    """The order of a plan, dealt to ranks and batches, as a sampler for `torch.utils.data.DataLoader`.
+
+    It yields integers, each a packed (source, row, cycle), which `MixedDataset` reads. With a `batch_size` it is a
+    batch sampler and yields lists: a global batch is the next `batch_size * world_size` rows of the order, and rank r
+    takes its r-th contiguous part, so reading by (step, rank, slot) gives back the global order. Without one it yields
+    single integers, rank r every `world_size`-th row from the r-th on.
+
+    Rows over the mixture's length limit are skipped before the order is dealt. All ranks take the same number of
+    steps: a short last batch is dealt evenly, and a rank that gets one row less than others repeats one, marked as
+    padding; `drop_last` leaves the short batch out.
+
+    Iterating again after the end of an epoch gives the next epoch, with or without `set_epoch`. Iterating again after
+    a `break` starts over where that iteration started.
+
+    Args:
+        plan: the plan of the epoch to begin with.
+        rank: this process's place among those that train on different rows, 0 <= rank < world_size.
+        world_size: their number.
+        batch_size: rows per rank and step; None yields single rows.
+        drop_last: whether a last batch that is short is left out.
+        start: position of the plan, in rows over all ranks, to begin at.
+
+    Raises:
+        PlanError: naming the argument that is out of its range.
+        IndexError: if `start` lies outside the plan.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        start: int = 0,
+    ) -> None:
+        self.world_size = as_int(world_size, "world_size", 1, END, PlanError)
+        self.rank = as_int(rank, "rank", 0, world_size, PlanError)
+        self.batch_size = None if batch_size is None else as_int(batch_size, "batch_size", 1, END, PlanError)
+        self.drop_last = bool(drop_last)
+        if not 0 <= start <= len(plan):
+            raise IndexError(f"start must be in [0, {len(plan)}], the positions of the plan, but got {start!r}")
+        self._deal = Deal(
+            rank=self.rank,
+            world_size=self.world_size,
+            rows=self.batch_size or 1,
+            drop_last=self.drop_last,
+            batched=self.batch_size is not None,
+        )
+        self._course = Course(plan, self._deal, Place(position=start, accepted=count_passing(plan, 0, start)))
+        self._loaded_epoch = 0
+        self._taken: int | None = None  # steps of this iteration that `track` saw consumed
+        self._unaccounted: list[tuple[Plan, int, int]] = []  # spans of earlier epochs that no ledger knows yet
+        self._length: tuple[tuple[int, int, int], int] | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the epoch under way."""
+        return self._course.plan
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch under way."""
+        return self.plan.epoch
+
+    def __iter__(self) -> Items:
+        if self._course.finished or self._course.is_over():
+            self._enter(self.plan.next_epoch())
+        self._taken = None
+        self._course = Course(self.plan, self._deal, self._course.base)
+        return Items.of(self, self._course)
+
+    def __len__(self) -> int:
+        """Return how many items iterating now would yield: less than an epoch's after a state within it was loaded."""
+        plan, base = self.plan, self._course.base.position
+        if self._course.finished or self._course.is_over():
+            try:
+                plan, base = plan.next_epoch(), 0
+            except PlanError:
+                return 0
+        key = (plan.epoch, plan.version, base)
+        if self._length is None or self._length[0] != key:
+            self._length = (key, self._deal.steps(count_passing(plan, base, len(plan))))
+        return self._length[1]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin epoch `epoch`. While that epoch is under way this changes nothing, so a loaded place is kept.
+
+        Raises:
+            StateError: if `epoch` lies before the epoch of the loaded state.
+            PlanError: if there is no such epoch, or an earlier one is asked for after weights were updated.
+        """
+        epoch = as_int(epoch, "epoch", 0, END, PlanError)
+        if epoch < self._loaded_epoch:
+            raise StateError(
+                f"epoch must be at least {self._loaded_epoch}, that of the loaded state, but got {epoch}; "
+                "let the trainer count from sampler.epoch (Accelerate: loader.iteration = sampler.epoch)"
+            )
+        if epoch != self.epoch or self._course.finished:
+            self._enter(self._plan_of(epoch))
+
+    def state_dict(self, batches: int | None = None) -> dict[str, Any]:
+        """Return the place in the run and the plan's state; it can be loaded at any world size and batch size.
+
+        A loader with workers takes batches from the sampler long before the training loop sees them. So loop over
+        `track(loader)`, which counts, or say how many batches were trained on. StatefulDataLoader needs neither.
+
+        Args:
+            batches: how many items of this iteration (single rows if there is no batch size) count as consumed.
+                Default: those that `track` counted, else all handed out, which is right without workers.
+        """
+        return state_at(self._course, self._consumed(batches))
+
+    def load_state_dict(self, state: Mapping[str, Any], **options: Any) -> None:
+        """Go on where `state` was taken; a state from the end of an epoch goes on with the next one.
+
+        Args:
+            state: from `state_dict` of a sampler of any rank, world size and batch size; it is not modified.
+            options: passed on to `Plan.load_state_dict`: `accept_changes`, `add`, `journal`.
+
+        Raises:
+            StateError: if the state is not a sampler's, or belongs to another mixture or other data.
+        """
+        place = place_of(state)
+        plan = Plan.load_state_dict(self.plan.mixture, state["plan"], **options)
+        self._course = Course(plan, self._deal, place)
+        self._loaded_epoch = plan.epoch
+        self._taken = None
+        self._unaccounted = []
+
+    def track(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the loader's batches and count each as consumed when it is yielded, so that `state_dict()` is right."""
+        steps = 1 if self._deal.batched else int(getattr(loader, "batch_size", None) or 1)
+        for number, batch in enumerate(loader, start=1):
+            self._taken = min(number * steps, self._course.handed)
+            yield batch
+
+    def account(self, ledger: Ledger, batches: int | None = None) -> None:
+        """Add to `ledger` the rows scheduled and filtered since the last call.
+
+        These are the same on every rank, so rank 0 alone adds them and a sum over ranks is exact.
+
+        Args:
+            ledger: this rank's ledger.
+            batches: as in `state_dict`.
+        """
+        course, position = self._course, self._course.place(self._consumed(batches)).position
+        spans = [*self._unaccounted, (course.plan, course.accounted, position)]
+        self._unaccounted, course.accounted = [], position
+        for plan, start, stop in spans if self.rank == 0 else ():
+            for first in range(start, stop, CHUNK):
+                draws = plan.draws(first, min(first + CHUNK, stop))
+                ledger.add_scheduled(draws.source, passed=plan.passes(draws))
+
+    def adopt(self, course: Course) -> None:
+        """Make `course`, whose iterator a loader already holds, the one under way."""
+        course.rebase(self._course.plan, self._course.base)
+        self._course = course
+
+    def _consumed(self, batches: int | None) -> int:
+        if batches is not None:
+            return as_int(batches, "batches", 0, END, StateError)
+        return self._course.handed if self._taken is None else self._taken
+
+    def _enter(self, plan: Plan) -> None:
+        """Begin the epoch of `plan`."""
+        if self._course.finished:
+            self._unaccounted.append((self.plan, self._course.accounted, self._course.end()))
+        self._course = Course(plan, self._deal, Place(position=0, accepted=0))
+
+    def _plan_of(self, epoch: int) -> Plan:
+        plan = self.plan
+        if epoch == plan.epoch:
+            return plan
+        if epoch != plan.epoch + 1 and not plan.journal:
+            return plan.mixture.plan(epoch)
+        if epoch < plan.epoch:
+            raise PlanError(
+                f"epoch must be at least {plan.epoch} once weights were updated, but got {epoch}; load an earlier state"
+            )
+        while plan.epoch < epoch:
+            plan = plan.next_epoch()
+        return plan
+
+
+def state_at(course: Course, steps: int) -> dict[str, Any]:
+    """Return the state after `steps` steps of `course`."""
+    place = course.place(steps)
+    return {
+        "version": STATE_VERSION,
+        "position": place.position,
+        "accepted": place.accepted,
+        "plan": course.plan.state_dict(),
+    }
+
+
+def place_of(state: Mapping[str, Any]) -> Place:
+    """Return the place that a sampler's state names, its form checked."""
+    missing = [name for name in ("version", "position", "accepted", "plan") if name not in state]
+    if missing:
+        raise StateError(f"state must be from MixtureSampler.state_dict, but got one without {missing}")
+    if state["version"] != STATE_VERSION:
+        raise StateError(f"state version must be {STATE_VERSION}, but got {state['version']!r}")
+    return Place(
+        position=as_int(state["position"], "state position", 0, END, StateError),
+        accepted=as_int(state["accepted"], "state accepted", 0, END, StateError),
+    )
