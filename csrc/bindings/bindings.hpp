@@ -1,0 +1,14 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace cuvee::bindings {
+
+void bind_hash(pybind11::module_& m);
+void bind_bijection(pybind11::module_& m);
+void bind_tally(pybind11::module_& m);
+void bind_scalar(pybind11::module_& m);
+void bind_pack(pybind11::module_& m);
+void bind_plan(pybind11::module_& m);
+
+}  // namespace cuvee::bindings

@@ -1,0 +1,59 @@
+#include "kernels.hpp"
+
+#include <algorithm>
+
+#include "error.hpp"
+
+namespace cuvee {
+
+namespace scalar {
+extern const Kernels kKernels;
+}
+#ifdef CUVEE_X86
+namespace avx2 {
+extern const Kernels kKernels;
+}
+namespace avx512 {
+extern const Kernels kKernels;
+}
+#endif
+
+namespace {
+
+std::vector<const Kernels*> available() {
+  std::vector<const Kernels*> found{&scalar::kKernels};
+#ifdef CUVEE_X86
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) {
+    found.push_back(&avx2::kKernels);
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi2"))
+      found.push_back(&avx512::kKernels);
+  }
+#endif
+  return found;
+}
+
+}  // namespace
+
+Block::Block(u32 capacity)
+    : share_of_slot(capacity), places(capacity), rows(capacity), arrivals{std::vector<u16>(capacity + 64), std::vector<u16>(capacity + 64)} {}
+
+std::vector<std::string_view> instruction_sets() {
+  std::vector<std::string_view> names;
+  for (const Kernels* kernels : available()) names.emplace_back(kernels->name);
+  return names;
+}
+
+const Kernels& kernels_for(std::string_view isa) {
+  const auto found = available();
+  if (isa == "auto") return *found.back();
+  const auto* const* match = std::find_if(found.data(), found.data() + found.size(),
+                                          [&](const Kernels* kernels) { return kernels->name == isa; });
+  if (match != found.data() + found.size()) return **match;
+  std::string names;
+  for (const Kernels* kernels : found) names += std::string(names.empty() ? "" : ", ") + kernels->name;
+  throw std::invalid_argument(msg("isa must be one of auto, ", names, " on this machine, but got ", isa));
+}
+
+}  // namespace cuvee

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "bijection.hpp"
+#include "tree.hpp"
+#include "types.hpp"
+
+namespace cuvee {
+
+/// Most slots that are dealt at once: offsets into a block are 16 bits wide.
+inline constexpr u32 kMaxBlock = u32{1} << 16;
+
+/// What one source got of a block: draws first_draw, ..., first_draw + count - 1.
+struct Share {
+  SourceId source;
+  u32 begin;  // where its draws stand in Block::places
+  u32 count;
+  u64 first_draw;
+};
+
+/// Working memory of one thread for one block of slots.
+struct Block {
+  struct Visit {
+    Ref ref;
+    u32 begin;
+    u32 count;
+    u32 side;  // which of `arrivals` holds them
+    u64 clock;
+  };
+
+  explicit Block(u32 capacity);
+
+  std::vector<Share> shares;
+  std::vector<u16> share_of_slot;  // index into shares
+  std::vector<u16> places;         // offsets of positions, grouped by share, ascending within each
+  std::vector<u64> rows;
+  std::vector<u16> arrivals[2];
+  std::vector<u32> cursors;
+  std::vector<Visit> open;
+};
+
+/// The loops that are worth writing for each instruction set. All give the same bits.
+struct Kernels {
+  const char* name;
+  /// Deals `count` arrivals of `root`, from clock `clock` on: fills shares and share_of_slot.
+  void (*deal)(const Node* nodes, Ref root, u64 clock, u32 count, Block& block);
+  /// Fills places from share_of_slot; windows of `window` slots from the first on are permuted, keys by their first slot.
+  void (*arrange)(u64 windows_key, u64 first_slot, u32 window, u32 count, Block& block);
+  /// out[t] = pi(first + t) for t < count.
+  void (*permute)(const Bijection& pi, u64 first, u64 count, u64* out);
+  /// out[t] = pi(t) for t < pi.size() <= 2^16.
+  void (*permute_window)(const Bijection& pi, u16* out);
+};
+
+/// Names of the instruction sets that this build has and this machine runs, best last.
+std::vector<std::string_view> instruction_sets();
+
+/// The kernels for an instruction set, "auto" for the best; throws std::invalid_argument for one that is not there.
+const Kernels& kernels_for(std::string_view isa);
+
+}  // namespace cuvee

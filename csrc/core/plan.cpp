@@ -1,0 +1,534 @@
+// Reading a plan: position -> draw, and back. docs/algorithm.md, sections 3 and 5. How plans are built: plan_build.cpp.
+#include "plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "error.hpp"
+#include "hash.hpp"
+#include "parallel.hpp"
+
+namespace cuvee {
+namespace {
+
+double rows_of(i128 ulps) noexcept { return std::ldexp(static_cast<double>(ulps), -64); }
+
+u64 round_up(u64 value, u64 step) noexcept { return (value + step - 1) / step * step; }
+
+constexpr u32 kBlockSlots = 4096;       // dealt at once: small enough for the caches
+constexpr u64 kChunkDraws = u64{1} << 17;  // hashed at once by one thread
+
+}  // namespace
+
+// --- what is built ---------------------------------------------------------------------------------------------------
+
+std::shared_lock<std::shared_mutex> Plan::reading(u64 slot) const {
+  {
+    std::shared_lock lock(mutex_);
+    const u64 next = next_exhaustion();
+    if (ended_at_ != kEndless || next == kEndless || next > slot) return lock;
+  }
+  {
+    const std::unique_lock lock(mutex_);
+    const_cast<Plan*>(this)->grow(slot);  // only remembers what is already determined
+  }
+  return std::shared_lock(mutex_);
+}
+
+void Plan::check_range(u64 start, u64 stop) const {
+  CUVEE_EXPECTS(start <= stop && stop <= ended_at_, std::out_of_range, "positions must be in 0..", ended_at_, ", but got ",
+                start, "..", stop);
+  CUVEE_EXPECTS(start >= segments_.front().first, std::out_of_range, "positions must be at least ",
+                segments_.front().first, ", where this plan was taken up, but got ", start);
+}
+
+u32 Plan::source_count() const {
+  const std::shared_lock lock(mutex_);
+  return static_cast<u32>(sources_.size());
+}
+
+u64 Plan::end() const {
+  const auto lock = reading(kEndless);
+  return ended_at_;
+}
+
+i64 Plan::ended_by() const {
+  const auto lock = reading(kEndless);
+  return ended_by_;
+}
+
+u64 Plan::last_change() const {
+  const std::shared_lock lock(mutex_);
+  return segments_.back().changed;
+}
+
+double Plan::bound() const {
+  const auto lock = reading(kEndless);
+  return segments_.back().bound;
+}
+
+u64 Plan::segment_count() const {
+  const std::shared_lock lock(mutex_);
+  return segments_.size();
+}
+
+u64 Plan::bytes() const {
+  const std::shared_lock lock(mutex_);
+  u64 total = forest_.bytes() + segments_.capacity() * sizeof(Segment) + departures_.capacity() * sizeof(Departure) +
+              sources_.capacity() * sizeof(Source) + caps_.capacity() * sizeof(u64);
+  for (const Version& version : versions_) total += version.capacity() * sizeof(double);
+  return total;
+}
+
+const Plan::Segment& Plan::segment_of(u64 slot) const noexcept {
+  const auto after = std::upper_bound(segments_.begin(), segments_.end(), slot,
+                                      [](u64 value, const Segment& segment) { return value < segment.first; });
+  return *std::prev(after);
+}
+
+u64 Plan::segment_end(const Segment& segment) const noexcept {
+  const auto next = static_cast<std::size_t>(&segment - segments_.data()) + 1;
+  if (next < segments_.size()) return segments_[next].first;
+  return std::min(ended_at_, next_exhaustion());
+}
+
+// --- windows ---------------------------------------------------------------------------------------------------------
+
+Plan::Window Plan::window_of(u64 position) const noexcept {
+  const Segment& segment = segment_of(position);
+  u64 origin = segment.origin;
+  if (settings_.epoch_rows != 0) origin = std::max(origin, position - position % settings_.epoch_rows);
+  const u64 first = position - (position - origin) % settings_.window;
+  Window window{first, first + settings_.window, &segment};
+  window.end = std::min(window.end, grid_end(window));
+  return window;
+}
+
+// Where the window's grid must end: at the segment's end or the epoch's.
+u64 Plan::grid_end(const Window& window) const noexcept {
+  const u64 end = segment_end(*window.segment);
+  const u64 epoch = settings_.epoch_rows;
+  return epoch == 0 ? end : std::min(end, window.first - window.first % epoch + epoch);
+}
+
+std::pair<u64, u64> Plan::window(Position position) const {
+  const auto lock = reading(position.value);
+  check_range(position.value, position.value);
+  CUVEE_EXPECTS(position.value < ended_at_, std::out_of_range, "position must be below the plan's end ", ended_at_,
+                ", but got ", position.value);
+  const Window window = window_of(position.value);
+  return {window.first, window.end};
+}
+
+// --- one draw --------------------------------------------------------------------------------------------------------
+
+std::pair<u64, u64> Plan::cycle_and_rank(const Source& source, u64 draw) const {
+  const Cycles* rules = &source.cycles;
+  for (const Cycles& earlier : source.earlier) {
+    if (draw >= rules->first_draw) break;
+    rules = &earlier;
+  }
+  const u64 since = draw - rules->first_draw;
+  return {rules->first_cycle + since / rules->rows, since % rules->rows};
+}
+
+Slot Plan::slot_at(const Window& window, u64 position) const noexcept {
+  const u64 length = window.end - window.first;
+  if (length == 1) return {position};
+  const Bijection order(length, window_key(settings_.windows_key, window.first, length));
+  return {window.first + order(position - window.first)};
+}
+
+SourceId Plan::source_at(Position position) const {
+  const auto lock = reading(position.value + settings_.window);
+  check_range(position.value, position.value + 1);
+  return find_source(position.value);
+}
+
+SourceId Plan::find_source(u64 position) const {
+  const Window window = window_of(position);
+  Ref ref = window.segment->root;
+  u64 clock = window.segment->root_clock + (slot_at(window, position).value - window.segment->first);
+  while (!ref.is_leaf()) {
+    const Node& node = forest_[ref];
+    u64 index = 0;
+    const bool right = node.goes_right(clock, index);
+    clock = node.base[right] + index;
+    ref = node.child[right];
+  }
+  return ref.source();
+}
+
+// Draws of the source at the end of `way` before `position` of the window that holds it: those before the window, then
+// the window's slots are followed down the way, and those that arrive are counted if their position is earlier.
+u64 Plan::draws_before(const Window& window, std::span<const Turn> way, u64 position) const {
+  u64 clock = window.segment->root_clock + (window.first - window.segment->first);
+  const auto length = static_cast<u32>(window.end - window.first);
+  std::vector<u16> slots(length);
+  for (u32 t = 0; t < length; ++t) slots[t] = static_cast<u16>(t);
+  auto arrived = length;
+  for (const auto [node, side] : way) {
+    u32 kept = 0;
+    for (u32 t = 0; t < arrived && arrived > 1; ++t) {  // the last one left is the draw asked for
+      u64 index = 0;
+      slots[kept] = slots[t];
+      kept += node->goes_right(clock + t, index) == (side == 1);
+    }
+    arrived = std::max(kept, u32{1});
+    clock = node->child_clock(side, clock);
+  }
+  if (arrived == 1) return clock;
+  std::vector<bool> holds(length);
+  for (u32 t = 0; t < arrived; ++t) holds[slots[t]] = true;
+  const Bijection order(length, window_key(settings_.windows_key, window.first, length));
+  std::vector<u16> slot_of(length);
+  kernels_->permute_window(order, slot_of.data());
+  for (u64 j = 0; j < position - window.first; ++j) clock += holds[slot_of[j]];
+  return clock;
+}
+
+Draw Plan::draw_at(u64 position) const {
+  const Window window = window_of(position);
+  std::array<Turn, 128> turns;
+  std::vector<Turn> deeper;
+  std::size_t depth = 0;
+  Ref ref = window.segment->root;
+  u64 clock = window.segment->root_clock + (slot_at(window, position).value - window.segment->first);
+  while (!ref.is_leaf()) {
+    const Node& node = forest_[ref];
+    u64 index = 0;
+    const bool right = node.goes_right(clock, index);
+    if (depth == turns.size()) deeper.assign(turns.begin(), turns.end());
+    if (depth < turns.size())
+      turns[depth] = {&node, right};
+    else
+      deeper.push_back({&node, right});
+    ++depth;
+    clock = node.base[right] + index;
+    ref = node.child[right];
+  }
+  if (window.end - window.first > 1) {
+    const std::span<const Turn> way = deeper.empty() ? std::span<const Turn>(turns.data(), depth) : deeper;
+    clock = draws_before(window, way, position);
+  }
+  const Source& source = sources_[ref.source().value];
+  const auto [cycle, rank] = cycle_and_rank(source, clock);
+  const u64 rows = source.spec.rows;
+  const u64 row = settings_.shuffle ? Bijection(rows, cycle_key(source.spec.row_key, cycle))(rank) : rank;
+  return {ref.source(), static_cast<u32>(narrow<i32>(cycle, "cycle")), row};
+}
+
+Draw Plan::at(Position position) const {
+  const auto lock = reading(position.value + settings_.window);
+  check_range(position.value, position.value + 1);
+  return draw_at(position.value);
+}
+
+// --- many draws ------------------------------------------------------------------------------------------------------
+
+// Deals the slots [window.first, end), whole windows of one grid.
+void Plan::deal(const Window& window, u64 end, Block& block) const {
+  const Segment& segment = *window.segment;
+  const auto count = static_cast<u32>(end - window.first);
+  kernels_->deal(forest_.nodes(), segment.root, segment.root_clock + (window.first - segment.first), count, block);
+  kernels_->arrange(settings_.windows_key, window.first, settings_.window, count, block);
+}
+
+// Calls emit(first, source, cycle, places, rows, count) for each run of draws of one cycle in each block that meets
+// [start, stop): the t-th stands at position first + places[t], which at the ends can lie outside of [start, stop).
+template <class Emit>
+void Plan::deal_range(u64 start, u64 stop, const Emit& emit) const {
+  const u64 window_slots = settings_.window;
+  const u64 most = std::max<u64>(window_slots, kBlockSlots / window_slots * window_slots);
+  Block block(static_cast<u32>(std::min(most, round_up(stop - start, window_slots) + window_slots)));
+  for (u64 position = start; position < stop;) {
+    const Window window = window_of(position);
+    const u64 wanted = std::min(most, round_up(stop - window.first, window_slots));
+    const u64 end = std::min(grid_end(window), window.first + wanted);
+    deal(window, end, block);
+    for (const Share& share : block.shares) {
+      const Source& source = sources_[share.source.value];
+      for (u32 done = 0; done < share.count;) {
+        const auto [cycle, rank] = cycle_and_rank(source, share.first_draw + done);
+        const auto run = static_cast<u32>(std::min<u64>(share.count - done, source.spec.rows - rank));
+        if (settings_.shuffle)
+          kernels_->permute({source.spec.rows, cycle_key(source.spec.row_key, cycle)}, rank, run, block.rows.data());
+        else
+          for (u32 t = 0; t < run; ++t) block.rows[t] = rank + t;
+        emit(window.first, share.source, static_cast<u32>(narrow<i32>(cycle, "cycle")), block.places.data() + share.begin + done,
+             block.rows.data(), run);
+        done += run;
+      }
+    }
+    position = end;
+  }
+}
+
+void Plan::fill(Position start, DrawColumns out, u32 threads) const {
+  const u64 count = out.source.size();
+  CUVEE_EXPECTS(out.row.size() == count && out.cycle.size() == count, std::invalid_argument,
+                "source, row and cycle must be of one size, but got ", count, ", ", out.row.size(), " and ",
+                out.cycle.size());
+  CUVEE_EXPECTS(start.value <= kEndless - count, std::out_of_range, "positions must be below 2^63, but got ", start.value);
+  const u64 stop = start.value + count;
+  const auto lock = reading(stop + settings_.window);
+  check_range(start.value, stop);
+  split_over_threads(count, threads, [&](u32, u64 first, u64 last) {
+    const u64 from = start.value + first;
+    const u64 wanted = last - first;
+    i32* const sources = out.source.data() + first;
+    i64* const rows = out.row.data() + first;
+    i32* const cycles = out.cycle.data() + first;
+    deal_range(from, from + wanted, [=](u64 block, SourceId source, u32 cycle, const u16* places, const u64* drawn, u32 n) {
+      const u64 offset = block - from;  // wraps for the windows that `from` cuts
+      for (u32 t = 0; t < n; ++t) {
+        const u64 at = offset + places[t];
+        if (at >= wanted) continue;
+        sources[at] = static_cast<i32>(source.value);
+        rows[at] = static_cast<i64>(drawn[t]);
+        cycles[at] = static_cast<i32>(cycle);
+      }
+    });
+  });
+}
+
+void Plan::at(std::span<const i64> positions, DrawColumns out) const {
+  const auto lock = reading(positions.empty() ? 0 : static_cast<u64>(*std::ranges::max_element(positions)) + settings_.window);
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    const auto position = static_cast<u64>(positions[i]);
+    check_range(position, position + 1);
+    const Draw draw = draw_at(position);
+    out.source[i] = static_cast<i32>(draw.source.value);
+    out.row[i] = static_cast<i64>(draw.row);
+    out.cycle[i] = static_cast<i32>(draw.cycle);
+  }
+}
+
+void Plan::sources_at(std::span<const i64> positions, std::span<i32> out) const {
+  const auto lock = reading(positions.empty() ? 0 : static_cast<u64>(*std::ranges::max_element(positions)) + settings_.window);
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    const auto position = static_cast<u64>(positions[i]);
+    check_range(position, position + 1);
+    out[i] = static_cast<i32>(find_source(position).value);
+  }
+}
+
+std::string Plan::digest(Position start, Position stop, u32 threads) const {
+  struct Record {  // little-endian, as on every machine this runs on
+    u32 source;
+    u32 cycle;
+    u64 row;
+  };
+  static_assert(sizeof(Record) == 16 && std::endian::native == std::endian::little);
+  const auto lock = reading(stop.value + settings_.window);
+  check_range(start.value, stop.value);
+  threads = std::max(threads, u32{1});
+  const u64 round = kChunkDraws * threads;  // the threads fill a round, then one hashes it in order
+  std::vector<Record> records(std::min(round, stop.value - start.value));
+  Digest digest;
+  for (u64 done = start.value; done < stop.value; done += round) {
+    const u64 count = std::min(round, stop.value - done);
+    split_over_threads(count, threads, [&](u32, u64 first, u64 last) {
+      const u64 from = done + first;
+      const u64 wanted = last - first;
+      Record* const out = records.data() + first;
+      deal_range(from, from + wanted, [=](u64 block, SourceId source, u32 cycle, const u16* places, const u64* rows, u32 n) {
+        for (u32 t = 0; t < n; ++t) {
+          const u64 at = block - from + places[t];
+          if (at < wanted) out[at] = {source.value, cycle, rows[t]};
+        }
+      });
+    });
+    digest.update(std::as_bytes(std::span(records.data(), count)));
+  }
+  return digest.hex();
+}
+
+// --- accounts --------------------------------------------------------------------------------------------------------
+
+std::vector<i64> Plan::counts(Position position) const {
+  const u64 at = position.value;
+  const auto lock = reading(at + settings_.window);
+  check_range(at, at);
+  std::vector<i64> counts(sources_.size());
+  const bool inside = at < ended_at_;
+  const Window window = inside ? window_of(at) : Window{at, at, nullptr};
+  for (u32 k = 0; k < counts.size(); ++k) counts[k] = static_cast<i64>(draws_when_absent(sources_[k], window.first, nullptr));
+  leaves_at(window.first, [&](SourceId source, u64 clock, i128) { counts[source.value] = static_cast<i64>(clock); });
+  if (window.first == at) return counts;
+  Block block(settings_.window);
+  deal(window, window.end, block);
+  for (const Share& share : block.shares) {
+    const u16* const places = block.places.data() + share.begin;
+    counts[share.source.value] += std::lower_bound(places, places + share.count, at - window.first) - places;
+  }
+  return counts;
+}
+
+std::vector<double> Plan::work(Slot slot) const {
+  const auto lock = reading(slot.value);
+  check_range(slot.value, slot.value);
+  std::vector<double> work(sources_.size());
+  const auto sum = [](u64 draws, i128 residual) { return rows_of((static_cast<i128>(draws) << 64) + residual); };
+  for (u32 k = 0; k < work.size(); ++k) {
+    i128 residual = 0;
+    const u64 draws = draws_when_absent(sources_[k], slot.value, &residual);
+    work[k] = sum(draws, residual);
+  }
+  leaves_at(slot.value, [&](SourceId source, u64 draws, i128 residual) { work[source.value] = sum(draws, residual); });
+  return work;
+}
+
+std::vector<double> Plan::shares(Slot slot) const {
+  const auto lock = reading(slot.value);
+  check_range(slot.value, slot.value);
+  const Version& version = versions_[segment_of(slot.value).version];
+  std::vector<double> shares(sources_.size());
+  double total = 0;
+  leaves_at(slot.value, [&](SourceId source, u64, i128) { total += shares[source.value] = version[source.value]; });
+  for (double& share : shares) share = total > 0 ? share / total : share;
+  return shares;
+}
+
+std::vector<double> Plan::integrals(u64 slot) const {
+  std::vector<double> integral = integral_;
+  integral.resize(sources_.size());
+  std::vector<bool> active(sources_.size());
+  u32 version = kNoVersion;
+  double area = 0;  // integral of 1 / (weight of the tree) since the version came into force
+  const auto settle = [&](u32 source) {
+    if (active[source]) integral[source] += versions_[version][source] * area;
+    active[source] = false;
+  };
+  for (const Segment& segment : segments_) {
+    if (segment.first > slot) break;
+    if (segment.cause == Cause::exhaustion) settle(departures_[segment.departures].source.value);
+    if (segment.version != version) {
+      if (version != kNoVersion)
+        for (u32 k = 0; k < active.size(); ++k) settle(k);
+      version = segment.version;
+      area = 0;
+      forest_.leaves(segment.root, segment.root_clock, 0, [&](SourceId source, u64, i128) { active[source.value] = true; });
+    }
+    const Ref root = segment.root;
+    const double weight = root.is_leaf() ? versions_[version][root.source().value] : forest_[root].weight;
+    if (weight > 0) area += static_cast<double>(std::min(slot, segment_end(segment)) - segment.first) / weight;
+  }
+  for (u32 k = 0; k < active.size(); ++k) settle(k);
+  return integral;
+}
+
+std::vector<double> Plan::rebased(Slot slot) const {
+  std::vector<double> rebased = work(slot);
+  const std::shared_lock lock(mutex_);
+  const auto integral = integrals(slot.value);
+  for (u32 k = 0; k < integral.size(); ++k) rebased[k] -= integral[k];
+  return rebased;
+}
+
+// --- back from draws to positions ------------------------------------------------------------------------------------
+
+// For each leaf of the segment: slots[source] = slot of its draw want(source, clock at the segment's first slot), unless
+// that is kEndless; kEndless if the draw lies before the segment's trees were made.
+template <class Want>
+void Plan::climb(const Segment& segment, std::span<u64> slots, const Want& want) const {
+  std::vector<Turn> way;
+  const auto slot_of_draw = [&](u64 arrival) {
+    for (auto turn = way.rbegin(); turn != way.rend(); ++turn) {
+      const u64 base = turn->node->base[turn->side];
+      if (arrival < base) return kEndless;
+      const u64 needed = turn->node->arrivals_for(turn->side, arrival - base + 1);
+      if (needed == kEndless) return kEndless;
+      arrival = needed - 1;
+    }
+    return arrival < segment.root_clock ? kEndless : segment.first + (arrival - segment.root_clock);
+  };
+  const auto descend = [&](const auto& self, Ref ref, u64 clock) -> void {
+    if (ref.is_leaf()) {
+      const u64 draw = want(ref.source(), clock);
+      if (draw != kEndless) slots[ref.source().value] = slot_of_draw(draw);
+      return;
+    }
+    const Node& node = forest_[ref];
+    for (int side = 0; side < 2; ++side) {
+      way.push_back({&node, side});
+      self(self, node.child[side], node.child_clock(side, clock));
+      way.pop_back();
+    }
+  };
+  descend(descend, segment.root, segment.root_clock);
+}
+
+std::vector<u64> Plan::slots_of(std::span<const i64> draws) const {
+  const auto lock = reading(kEndless);
+  CUVEE_EXPECTS(draws.size() == sources_.size(), std::invalid_argument, "draws must name all ", sources_.size(),
+                " sources, but got ", draws.size());
+  std::vector<u64> found(sources_.size(), kEndless);
+  std::vector<u64> here(sources_.size());
+  std::size_t missing = found.size();
+  for (const Segment& segment : segments_) {
+    const u64 end = segment_end(segment);
+    std::ranges::fill(here, kEndless);
+    climb(segment, here, [&](SourceId source, u64 clock) {
+      const auto draw = static_cast<u64>(draws[source.value]);
+      return found[source.value] != kEndless || draw < clock ? kEndless : draw;
+    });
+    for (u32 k = 0; k < found.size(); ++k)
+      if (here[k] < end) {
+        found[k] = here[k];
+        --missing;
+      }
+    if (missing == 0) break;
+  }
+  return found;
+}
+
+std::vector<u64> Plan::positions_of(std::span<const i64> draws) const {
+  std::vector<u64> found = slots_of(draws);
+  const std::shared_lock lock(mutex_);
+  Block block(settings_.window);
+  for (u32 k = 0; k < found.size(); ++k) {
+    if (found[k] == kEndless) continue;
+    const Window window = window_of(found[k]);
+    deal(window, window.end, block);
+    const auto share = std::ranges::find(block.shares, SourceId{k}, &Share::source);
+    found[k] = window.first + block.places[share->begin + (static_cast<u64>(draws[k]) - share->first_draw)];
+  }
+  return found;
+}
+
+u64 Plan::seen_all(Slot start) const {
+  const auto lock = reading(kEndless);
+  check_range(start.value, start.value);
+  std::vector<u64> wanted(sources_.size());  // draws after which a source has been seen
+  for (u32 k = 0; k < wanted.size(); ++k) wanted[k] = draws_when_absent(sources_[k], start.value, nullptr);
+  leaves_at(start.value, [&](SourceId source, u64 clock, i128) { wanted[source.value] = clock; });
+  for (u32 k = 0; k < wanted.size(); ++k) wanted[k] += sources_[k].spec.rows;
+  std::vector<u64> last(sources_.size());
+  std::vector<bool> missing(sources_.size());
+  for (auto segment = &segment_of(start.value); segment != segments_.data() + segments_.size(); ++segment) {
+    u64 seen = std::max(segment->first, start.value);
+    missing.assign(missing.size(), false);
+    climb(*segment, last, [&](SourceId source, u64 clock) {
+      missing[source.value] = clock < wanted[source.value];
+      return missing[source.value] ? wanted[source.value] - 1 : kEndless;
+    });
+    for (u32 k = 0; k < last.size(); ++k)
+      if (missing[k]) seen = std::max(seen, last[k] == kEndless ? kEndless : last[k] + 1);
+    if (seen <= segment_end(*segment)) return seen;
+  }
+  return kEndless;
+}
+
+std::vector<std::pair<u64, SourceId>> Plan::exhaustions(Slot until) const {
+  const auto lock = reading(until.value);
+  std::vector<std::pair<u64, SourceId>> found;
+  for (const Segment& segment : segments_)
+    if (segment.cause == Cause::exhaustion && segment.first <= until.value)
+      found.emplace_back(segment.first, departures_[segment.departures].source);
+  if (ended_at_ != kEndless && ended_at_ <= until.value)
+    found.emplace_back(ended_at_, SourceId{static_cast<u32>(ended_by_)});
+  return found;
+}
+
+}  // namespace cuvee

@@ -1,0 +1,156 @@
+#include "tree.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <queue>
+
+#include "error.hpp"
+
+namespace cuvee {
+namespace {
+
+// Upper bounds are kept as floats rounded up, so that pruning by them never loses the true maximum.
+float rounded_up(double value) noexcept {
+  return std::nextafter(static_cast<float>(value), std::numeric_limits<float>::infinity());
+}
+
+double share(const Node& node) noexcept { return std::ldexp(static_cast<double>(node.fraction), -64); }
+
+// max(1/2, |D|) in rows.
+double largest_deviation(const Node& node) noexcept {
+  return std::max(0.5, std::abs(std::ldexp(static_cast<double>(node.owed()), -64)));
+}
+
+u64 saturated(u128 value) noexcept { return value < kEndless ? static_cast<u64>(value) : kEndless; }
+
+}  // namespace
+
+u64 as_fraction(double part, double whole) noexcept { return static_cast<u64>(std::ldexp(part / whole, 64)); }
+
+u64 Node::arrivals_for(int side, u64 wanted) const noexcept {
+  if (wanted >= kEndless) return kEndless;
+  const i128 target = static_cast<i128>(wanted) << 64;
+  if (side == 0) {  // fewest m with m >= wanted and m * fraction + phase >= wanted * 2^64
+    if (target <= phase) return wanted;
+    if (fraction == 0) return kEndless;
+    const auto missing = static_cast<u128>(target - phase);
+    return std::max(wanted, saturated((missing + fraction - 1) / fraction));
+  }
+  // fewest m with m - floor((m * fraction + phase) / 2^64) >= wanted, that is m * (2^64 - fraction) > (wanted - 1) * 2^64 + phase
+  const i128 passed = target - (i128{1} << 64) + phase;
+  if (passed < 0) return wanted;
+  const u128 rest = (u128{1} << 64) - fraction;
+  return std::max(wanted, saturated(static_cast<u128>(passed) / rest + 1));
+}
+
+void Forest::shrink(u32 size) {
+  nodes_.resize(size);
+  reach_.resize(size);
+}
+
+Branch Forest::join(const Branch& first, const Branch& second, Clip clip, std::span<const u64> caps) {
+  const bool swapped = first.weight > second.weight;
+  const Branch& left = swapped ? second : first;
+  const Branch& right = swapped ? first : second;
+  Node node{};
+  node.weight = left.weight + right.weight;
+  node.fraction = node.weight > 0 ? as_fraction(left.weight, node.weight) : u64{1} << 63;
+  const i128 residual = left.residual + right.residual;
+  node.phase = left.residual - scale(residual, node.fraction) + Node::kHalf;
+  if (clip == Clip::yes) node.phase = std::clamp(node.phase, i128{0}, (i128{1} << 64) - 1);
+  node.base[0] = left.clock;
+  node.base[1] = right.clock;
+  node.child[0] = left.ref;
+  node.child[1] = right.ref;
+  return {add(node, caps), 0, node.weight, residual};
+}
+
+Ref Forest::add(Node node, std::span<const u64> caps) {
+  CUVEE_EXPECTS(nodes_.size() < kMaxSources, std::length_error, "nodes of a plan must be fewer than ", kMaxSources,
+                ", but got ", nodes_.size() + 1);
+  node.empties = kEndless;
+  for (int side = 0; side < 2; ++side) {
+    const u64 last = empties(node.child[side], caps);
+    if (last == kEndless) continue;
+    const u64 wanted = last - std::min(last, node.base[side]);
+    node.empties = std::min(node.empties, wanted == 0 ? 0 : node.arrivals_for(side, wanted));
+  }
+  const double p = share(node);
+  const double deviation = largest_deviation(node);
+  const Reach left = reach(node.child[0]);
+  const Reach right = reach(node.child[1]);
+  reach_.push_back({
+      rounded_up(std::max(p * left.product, (1 - p) * right.product)),
+      rounded_up(std::max(left.product * deviation + left.sum, right.product * deviation + right.sum)),
+      rounded_up(std::max(left.product * 0.5 + left.path_sum, right.product * 0.5 + right.path_sum)),
+  });
+  nodes_.push_back(node);
+  return Ref::node(static_cast<u32>(nodes_.size() - 1));
+}
+
+Branch Forest::build(std::span<const Branch> leaves, Clip clip, std::span<const u64> caps) {
+  std::vector<Branch> made(leaves.begin(), leaves.end());
+  made.reserve(2 * leaves.size());
+  const auto heavier = [&](u32 a, u32 b) {
+    return made[a].weight != made[b].weight ? made[a].weight > made[b].weight : a > b;
+  };
+  std::vector<u32> ids(leaves.size());
+  for (u32 id = 0; id < ids.size(); ++id) ids[id] = id;
+  std::priority_queue<u32, std::vector<u32>, decltype(heavier)> lightest(heavier, std::move(ids));
+  while (lightest.size() > 1) {
+    const u32 left = lightest.top();
+    lightest.pop();
+    const u32 right = lightest.top();
+    lightest.pop();
+    made.push_back(join(made[left], made[right], clip, caps));
+    lightest.push(static_cast<u32>(made.size() - 1));
+  }
+  return made.back();
+}
+
+// Both walk only where the bounds kept in the nodes leave a doubt.
+double Forest::certificate(Ref root, double known) const {
+  struct Below {
+    Ref ref;
+    double error;
+  };
+  std::vector<Below> open{{root, 0.0}};
+  while (!open.empty()) {
+    const auto [ref, error] = open.back();
+    open.pop_back();
+    const Reach bound = reach(ref);
+    if (bound.product * error + bound.sum <= known) continue;
+    if (ref.is_leaf()) {
+      known = std::max(known, error);
+      continue;
+    }
+    const Node& node = (*this)[ref];
+    const double p = share(node);
+    const double deviation = largest_deviation(node);
+    open.push_back({node.child[1], (1 - p) * error + deviation});
+    open.push_back({node.child[0], p * error + deviation});
+  }
+  return known;
+}
+
+bool Forest::path_sum_exceeds(Ref root, double limit) const {
+  struct Below {
+    Ref ref;
+    double sum;
+  };
+  std::vector<Below> open{{root, 0.0}};
+  while (!open.empty()) {
+    const auto [ref, sum] = open.back();
+    open.pop_back();
+    const Reach bound = reach(ref);
+    if (bound.product * sum + bound.path_sum <= limit) continue;
+    if (ref.is_leaf()) return true;
+    const Node& node = (*this)[ref];
+    const double p = share(node);
+    open.push_back({node.child[1], (1 - p) * sum + 0.5});
+    open.push_back({node.child[0], p * sum + 0.5});
+  }
+  return false;
+}
+
+}  // namespace cuvee

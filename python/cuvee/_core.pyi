@@ -1,0 +1,143 @@
+"""Compiled core: arrays in, arrays out. Import cuvee, not this module."""
+
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+ENDLESS: int  # 2**63 - 1: a cap, a plan's end or a slot that is never reached
+ORDER_FORMAT: int  # goes up when, and only when, the same contract gives another order
+ISAS: tuple[str, ...]  # instruction sets this build and machine can run, best last: "scalar", "avx2", "avx512"
+
+def xxh3_128(data: Buffer) -> str:
+    """Return the 128-bit XXH3 of `data` (any C-contiguous buffer) as 32 hex digits."""
+
+def key64(purpose: str, *, seed: int, name: str = "", epoch: int | None = None) -> int:
+    """Return the 64-bit key of (purpose, seed, name, epoch); docs/algorithm.md section 1."""
+
+@final
+class Digest:
+    """Streaming 128-bit XXH3."""
+
+    def __init__(self) -> None: ...
+    def update(self, data: Buffer) -> None: ...
+    def hexdigest(self) -> str: ...
+
+def permute(n: int, *, key: int, start: int = 0, stop: int | None = None, threads: int = 1, isa: str = "auto") -> NDArray[np.int64]:
+    """Return pi(start), ..., pi(stop-1), pi the keyed bijection of [0, n)."""
+
+def permute_at(n: int, index: NDArray[np.int64], *, key: int) -> NDArray[np.int64]:
+    """Return pi(index), any order and shape (m,)."""
+
+def permute_inverse(n: int, value: NDArray[np.int64], *, key: int) -> NDArray[np.int64]:
+    """Return i with pi(i) = value, shape (m,)."""
+
+def pack(source: NDArray[np.int32], row: NDArray[np.int64], cycle: NDArray[np.int32]) -> list[int]:
+    """Return one Python int per draw, for samplers: below 2**63 where it fits (9 bits cycle, 16 source, 38 row), else 128 bits."""
+
+def unpack(keys: list[int]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
+    """Return (source, row, cycle) of packed draws; ValueError for an int that `pack` does not make."""
+
+def exp(x: float) -> float: ...  # same bits on every machine, unlike libm; likewise the next three
+def log(x: float) -> float: ...
+def power(x: float, y: float) -> float: ...  # x > 0
+def cos_pi(x: float) -> float: ...  # cos(pi * x)
+
+def tally(source: NDArray[np.int32], values: NDArray[np.int64], *, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (rows, sums of values), each int64[k], per source id."""
+
+def gather_lengths(
+    source: NDArray[np.int32], row: NDArray[np.int64], *, lengths: NDArray[np.int32], offsets: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """Return lengths[offsets[source] + row], shape (n,); lengths is all sources' lengths end to end, offsets int64[k+1]."""
+
+@final
+class Plan:
+    """Segments and keys: everything needed to compute any draw. Positions and slots are those of the stream."""
+
+    def __init__(
+        self,
+        *,
+        rows: NDArray[np.int64],  # (K,), 0 <= rows <= 2**62; a source of 0 rows is never active
+        caps: NDArray[np.int64],  # (K,), draws a source may give; ENDLESS = no cap
+        weights: NDArray[np.float64],  # (K,), >= 0, finite; at least one wanted
+        row_keys: NDArray[np.uint64],  # (K,), key64("rows", seed=..., name=..., epoch=...)
+        window: int,  # 1..65536
+        window_key: int,
+        epoch_rows: int = 0,  # epoch length in rows under `cycle`; 0 = the grid has no epochs of fixed length
+        stop: bool = False,  # the plan ends with the draw that first empties a source
+        shuffle: bool = True,
+        isa: str = "auto",
+    ) -> None: ...
+
+    # --- growing: each takes effect at a slot >= the last change; segments computed for later slots are dropped
+    def add_sources(
+        self, *, rows: NDArray[np.int64], caps: NDArray[np.int64], row_keys: NDArray[np.uint64]
+    ) -> None:
+        """Append sources (weight 0 until the next set_weights)."""
+    def set_weights(self, at: int, weights: NDArray[np.float64], *, restart: bool = False) -> None:
+        """Start a segment at slot `at`, which must be a window start (or, with restart=True, any slot: the window grid starts anew there)."""
+    def restart(self, at: int) -> None:
+        """Start the window grid anew at slot `at` >= the last change, same weights (an `all_seen` epoch)."""
+    def resize_source(self, source: int, *, rows: int, cap: int, at: int) -> None:
+        """Source has `rows` rows from slot `at` (a window start) on; a fresh cycle begins with its next draw."""
+    def rewind(self, slot: int) -> None:
+        """Drop every set_weights and restart whose slot is >= `slot`. Added sources stay."""
+
+    # --- reading (pure)
+    @property
+    def sources(self) -> int: ...
+    @property
+    def end(self) -> int:
+        """Slot at which the plan ends; ENDLESS if never."""
+    @property
+    def ended_by(self) -> int:
+        """Source whose emptying ended the plan (the last one under renormalize); -1 if endless."""
+    @property
+    def last_change(self) -> int:
+        """Slot of the last set_weights or restart."""
+    @property
+    def bound(self) -> float:
+        """Certificate: max over segments built so far and leaves."""
+    @property
+    def segment_count(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def fill(self, start: int, *, source: NDArray[np.int32], row: NDArray[np.int64], cycle: NDArray[np.int32], threads: int = 1) -> None:
+        """Fill the arrays, all of shape (n,), with the draws at positions start, ..., start+n-1."""
+    def at(self, position: int) -> tuple[int, int, int]:
+        """(source, row, cycle) at one position."""
+    def at_each(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
+        """(source, row, cycle) at each of the positions, in any order."""
+    def source_at(self, position: int) -> int: ...
+    def sources_at(self, positions: NDArray[np.int64]) -> NDArray[np.int32]: ...
+    def counts(self, position: int) -> NDArray[np.int64]:
+        """Draws per source before `position`."""
+    def work(self, slot: int) -> NDArray[np.float64]:
+        """Work per source at a slot boundary."""
+    def rebased(self, slot: int) -> NDArray[np.float64]:
+        """work minus the integral of the weight, per source."""
+    def weights(self, slot: int) -> NDArray[np.float64]:
+        """Shares in force at `slot`: sum 1 over the active sources, 0 elsewhere."""
+    def digest(self, start: int, stop: int, *, threads: int = 1) -> str:
+        """xxh3-128 of the draws, 16 bytes each, little-endian: source u32, cycle u32, row u64."""
+    def slots_of(self, draws: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Per source the slot of its draws[source]-th draw in what is built; ENDLESS where there is none."""
+    def positions_of(self, draws: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Per source the position of its draws[source]-th draw in what is built; ENDLESS where there is none."""
+    def seen_all(self, start: int) -> int:
+        """First slot at which every source then active has given `rows` draws since slot `start`; ENDLESS if never.
+
+        One that left since then counts as seen, one that joined must give its rows too.
+        """
+    def window(self, position: int) -> tuple[int, int]:
+        """(first, end) of the window that holds `position`."""
+    def exhaustions(self, until: int = ...) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """(slot after the last draw, source) of every exhaustion at a slot <= until, in order."""
+
+    # --- state of a lazily built plan
+    def snapshot(self, slot: int = ...) -> bytes:
+        """Counts, residuals and tree at the last change at or before `slot`, as bytes: enough to go on from there."""
+    def restore(self, snapshot: bytes) -> None:
+        """Drop all segments and go on from a snapshot of an equal plan; earlier slots are then an IndexError."""
