@@ -1,7 +1,7 @@
 """Weights worked out from the sizes of the sources instead of written down."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -75,12 +75,12 @@ POLICIES = ("proportional", "temperature", "unimax", "uniform")
 def _names_a_policy(value: object) -> object:
     if isinstance(value, Proportional | Temperature | Unimax | Uniform):
         return value
-    if not isinstance(value, dict) or "policy" not in value:
+    if not isinstance(value, Mapping) or "policy" not in value:
         raise refuse(f'must be an object such as {{"policy": "proportional"}}, but got {show(value)}')
     policy = value["policy"]
     if policy not in POLICIES:
         raise refuse(f"must be {any_of(POLICIES)}, but got {show(policy)}{nearest(policy, POLICIES)}", "policy")
-    return value
+    return dict(value)
 
 
 WeightPolicy = Annotated[

@@ -35,7 +35,7 @@ class Record(BaseModel):
         for name, field in cls.model_fields.items():
             if field.is_required() and name not in data:
                 raise refuse(f"required field {show(name)} is missing")
-        return data
+        return dict(data)
 
     @classmethod
     def _choices(cls) -> str:
@@ -81,7 +81,7 @@ def mapping_of(text: str) -> BeforeValidator:
     def check(value: object) -> object:
         if not isinstance(value, Mapping):
             raise refuse(f"must be an object of {text}, but got {show(value)}")
-        return value
+        return dict(value)
 
     return BeforeValidator(check)
 

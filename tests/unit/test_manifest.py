@@ -4,6 +4,7 @@ import json
 import os
 import random
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jsonschema
@@ -175,6 +176,20 @@ def test_manifest_is_frozen() -> None:
     parsed = manifest.parse(EVERYTHING)
     with pytest.raises(ValueError, match="frozen"):
         parsed.seed = 1
+
+
+def test_any_mapping_is_an_object() -> None:
+    def proxied(value: Any) -> Any:
+        if isinstance(value, dict):
+            return MappingProxyType({key: proxied(item) for key, item in value.items()})
+        return tuple(proxied(item) for item in value) if isinstance(value, list) else value
+
+    unweighted: Document = {
+        "sources": [{"name": name, "path": name} for name in "ab"],
+        "weights": {"policy": "uniform"},
+    }
+    for document in (EVERYTHING, json.loads(EXAMPLE), json.loads(EXAMPLE) | {"version": 2} | unweighted):
+        assert manifest.parse(proxied(document)) == manifest.parse(document)
 
 
 def test_parsing_leaves_the_document_as_it_was() -> None:
