@@ -28,7 +28,7 @@ _BLOCK = 1024  # rows read and counted at a time
 _LONG = 20_000  # rows from which on progress is shown
 _LONGEST = 2**31 - 1
 _TEXT_COLUMNS = (("prompt", "response"), ("text",))
-_TOKEN_COLUMNS = ("tokens", "input_ids")
+_TOKEN_COLUMNS = ("tokens", "input_ids", "n_tokens")
 
 Counter = Callable[[list[Any]], Iterable[int]]
 
@@ -44,9 +44,9 @@ def lengths_of(
 ) -> NDArray[np.int32]:
     """Return the number of tokens of every row.
 
-    Without a tokenizer, `column` holds the lengths themselves or lists of tokens; the default is `tokens` or
-    `input_ids`. With one, `column` holds texts; the default is `prompt` plus `response`, or `text`, and the texts of a
-    row are counted one by one, without special tokens. Counts are kept in the cache folder under the data's
+    Without a tokenizer, `column` holds the lengths themselves or lists of tokens; the default is `tokens`, `input_ids`
+    or `n_tokens`. With one, `column` holds texts; the default is `prompt` plus `response`, or `text`, and the texts of
+    a row are counted one by one, without special tokens. Counts are kept in the cache folder under the data's
     fingerprint and the tokenizer's identity, so that each is made once.
 
     Args:

@@ -222,5 +222,20 @@ def test_other_objects_have_no_fingerprint(data: object) -> None:
     assert fingerprint_of(data) is None
 
 
+def test_the_digest_of_a_table_is_what_the_documentation_says() -> None:
+    def number(value: int) -> bytes:
+        return value.to_bytes(8, "little")
+
+    def text(value: str) -> bytes:
+        return number(len(value)) + value.encode()
+
+    table = pa.table({"b": pa.array(["xy", None, "z"]), "a": pa.array([[7], [], [8, 9]], pa.list_(pa.int8()))})
+    lists = number(3) + number(0) + text("list") + number(1) + number(0) + number(2)
+    items = number(3) + number(0) + text("int8") + bytes([7, 8, 9])
+    words = number(3) + number(1) + b"\x05" + text("string") + number(2) + number(1) + b"xyz"
+    content = text("arrow") + number(3) + number(2) + text("a") + text("b") + lists + items + words
+    assert fingerprint_of(table) == xxhash.xxh3_128_hexdigest(content)
+
+
 def test_the_rule_for_tables_does_not_change() -> None:
     assert fingerprint_of(NESTED) == "7fb51a2fcd7bd31794491549224a5d71"

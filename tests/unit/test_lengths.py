@@ -46,6 +46,7 @@ def test_a_column_holds_lengths_or_lists_of_tokens() -> None:
     rows = datasets.Dataset.from_dict({"tokens": [[1, 2], [], [3]], "n": [7, 0, 9]})
     assert lengths_of(rows).tolist() == [2, 0, 1]
     assert lengths_of(rows, column="n").tolist() == [7, 0, 9]
+    assert lengths_of([{"n_tokens": 5, "text": "a"}]).tolist() == [5]
     assert lengths_of(rows.select([2, 0]).with_format("numpy"), column="n").tolist() == [9, 7]
 
 
@@ -123,7 +124,7 @@ def test_tokenizers_of_the_libraries_are_known_by_content(cache: Path) -> None:
     ("rows", "options", "message"),
     [
         (ROWS, {"column": "promt"}, r"source 's': a column must be one of .* did you mean 'prompt'\?"),
-        (ROWS, {}, r"lengths need the columns 'tokens' or 'input_ids', but got \['prompt', 'response'\]"),
+        (ROWS, {}, r"lengths need the columns 'tokens' or 'input_ids' or 'n_tokens', but got \['prompt', 'response'\]"),
         ([{"n": 1}], {"tokenizer": str.split}, "need the columns 'prompt' and 'response' or 'text'"),
         ([{"n": 1}, {"n": -1}], {"column": "n"}, "source 's', row 1: column 'n' must give a length, but got -1"),
         ([{"n": 1}, {"n": None}], {"column": "n"}, "row 1: column 'n' must give a length, but got None"),

@@ -4,7 +4,10 @@ import gzip
 import json
 import os
 import pickle
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +17,7 @@ import numpy as np
 import pytest
 
 from cuvee.errors import SourceError
-from cuvee.sources import check_rows, open_source, open_sources
+from cuvee.sources import check_rows, lengths_of, open_source, open_sources
 
 datasets = pytest.importorskip("datasets")
 hub = pytest.importorskip("huggingface_hub.constants")
@@ -443,3 +446,26 @@ def test_nothing_is_written_outside_the_cache_folder(tmp_path: Path, cache: Path
     assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
     shutil.rmtree(cache)
     assert len(open_source(tmp_path / "a.jsonl", name="s")) == 5
+
+
+def test_the_shipped_examples_open_and_have_lengths() -> None:
+    folder = Path(__file__).parents[2] / "examples" / "data"
+    requests = [Request("f", "functions.jsonl"), Request("r", "reference.parquet"), Request("x", "facts.jsonl")]
+    opened = open_sources(requests, folder=folder)
+    assert {name: len(data) for name, data in opened.items()} == {"f": 3000, "r": 800, "x": 120}
+    for data in opened.values():
+        assert data.column_names == ["prompt", "response", "n_tokens"]
+        lengths = lengths_of(data)
+        assert lengths.min() > 0
+        assert np.array_equal(lengths, lengths_of(data, tokenizer=re.compile(r"\w+|[^\w\s]").findall))
+
+
+@pytest.mark.skipif(sys.version_info[:3] != (3, 11, 7), reason="other versions word their documentation otherwise")
+def test_the_example_data_are_what_their_script_makes(tmp_path: Path) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    subprocess.run([sys.executable, examples / "make_data.py", tmp_path], check=True)
+    for file in ("functions.jsonl", "facts.jsonl"):
+        assert (tmp_path / file).read_bytes() == (examples / "data" / file).read_bytes()
+    assert parquet.read_table(tmp_path / "reference.parquet").equals(
+        parquet.read_table(examples / "data" / "reference.parquet")
+    )
