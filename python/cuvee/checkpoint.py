@@ -1,0 +1,231 @@
+"""The state of a plan: what a checkpoint keeps, and how a run goes on from it, over changed data if it must."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+from .checks import nearest
+from .epoch import History
+from .errors import StateError
+from .journal import Accepted, Change, Journal, Span, plan_hash
+from .mixture import Mixture
+from .source import Source
+from .stream import Resume
+
+if TYPE_CHECKING:
+    from .epoch import Epoch
+    from .plan import Plan
+
+VERSION = 1
+MAY_CHANGE = ("rows", "fingerprint", "lengths")  # of a source, where the user allows it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A field that is not what the state says; `source` is None for a setting of the mixture."""
+
+    source: str | None
+    field: str
+    was: Any
+    now: Any
+
+    def __str__(self) -> str:
+        label = self.field if self.source is None else f"source {self.source!r}: {self.field}"
+        return f"{label} must be {self.was!r} as in the state, but got {self.now!r}"
+
+
+def state_of(plan: Plan, epoch: Epoch) -> dict[str, Any]:
+    """Return the state of a plan as JSON values."""
+    slot = epoch.slot(plan.issued)
+    resume = epoch.stream.snapshot(slot)
+    state: dict[str, Any] = {
+        "version": VERSION,
+        "spec_hash": plan.spec_hash,
+        "plan_hash": plan.plan_hash,
+        "parent": plan.parent,
+        "epoch": plan.epoch,
+        "issued": plan.issued,
+        "given": epoch.stream.core.counts(slot).tolist(),
+        "spec": plan.mixture.spec(),
+        "journal": plan.journal.state(),
+    }
+    if epoch.origins:
+        state["origins"] = list(epoch.origins)
+    if resume is not None:
+        state["stream"] = {
+            "slot": resume.slot,
+            "snapshot": base64.b64encode(resume.snapshot).decode(),
+            "debts": list(resume.debts),
+            "base": epoch.base.tolist(),
+        }
+    return state
+
+
+def restore(
+    mixture: Mixture,
+    state: Mapping[str, Any],
+    *,
+    accept_changes: frozenset[str],
+    add: Sequence[Source],
+    journal: str | os.PathLike[str] | None,
+) -> tuple[Mixture, int, History]:
+    """Return (mixture, epoch, history) of the plan a state was taken of; StateError where something does not fit."""
+    _check_form(state)
+    try:
+        return _restore(mixture, state, accept_changes=accept_changes, add=add, journal=journal)
+    except (KeyError, TypeError, AttributeError, binascii.Error) as err:
+        raise StateError(f"state must be one that state_dict returned, but got a damaged one: {err!r}") from err
+
+
+def _restore(
+    mixture: Mixture,
+    state: Mapping[str, Any],
+    *,
+    accept_changes: frozenset[str],
+    add: Sequence[Source],
+    journal: str | os.PathLike[str] | None,
+) -> tuple[Mixture, int, History]:
+    mixture = _with_budget_of(mixture, state["spec"])
+    entries = Journal.from_state(state["journal"], journal)
+    expected = plan_hash(state["spec_hash"], state["epoch"], entries)
+    if expected != state["plan_hash"]:
+        raise StateError(f"plan_hash must be {expected}, that of spec, epoch and journal, but got {state['plan_hash']}")
+    _check_accepts(accept_changes, mixture.names)
+    changed = [] if mixture.spec_hash == state["spec_hash"] else list(_differences(state["spec"], mixture.spec()))
+    _check_allowed(changed, accept_changes)
+    given = {source.name: source for source in add}
+    joined = tuple(added.restore(given) for change in entries for added in change.added)
+    parent = state["parent"]
+    if changed:
+        parent = state["plan_hash"]
+        entries.append(_acceptance(mixture, state, entries, changed))
+    history = History(
+        sources=mixture.sources + joined,
+        journal=entries,
+        parent=parent,
+        issued=state["issued"],
+        origins=tuple(state.get("origins", ())),
+        **_stream_of(state.get("stream")),
+    )
+    return mixture, state["epoch"], history
+
+
+def _check_form(state: object) -> None:
+    if not isinstance(state, Mapping):
+        raise StateError(f"state must be a mapping that state_dict returned, but got {state!r}")
+    if state.get("version") != VERSION:
+        raise StateError(f"state version must be {VERSION}, but got {state.get('version')!r}")
+    order_format = state.get("spec", {}).get("order_format")
+    if order_format != _core.ORDER_FORMAT:
+        raise StateError(
+            f"order format must be {_core.ORDER_FORMAT}, but got {order_format!r}; go on with the release that wrote it"
+        )
+
+
+def _with_budget_of(mixture: Mixture, spec: Mapping[str, Any]) -> Mixture:
+    """Return the mixture with the state's epoch length if its own is the default, which is fixed when a run begins."""
+    budget = spec["samples_per_epoch"]
+    if mixture.default_budget and isinstance(budget, int) and budget != mixture.samples_per_epoch:
+        return mixture.with_budget(budget)
+    return mixture
+
+
+def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
+    for field in was:
+        if field not in ("sources", "stages") and was[field] != now.get(field):
+            yield Difference(source=None, field=field, was=was[field], now=now.get(field))
+    names_were = [source["name"] for source in was["sources"]]
+    names_are = [source["name"] for source in now["sources"]]
+    if names_were != names_are:
+        yield Difference(source=None, field="sources", was=names_were, now=names_are)
+        return
+    if was["stages"] != now["stages"]:
+        yield Difference(source=None, field="stages", was=was["stages"], now=now["stages"])
+    for before, after in zip(was["sources"], now["sources"], strict=True):
+        resized = before["rows"] != after["rows"]
+        for field in before:
+            follows = field == "cap" and resized  # a cap is rows times epochs
+            if before[field] != after[field] and not follows:
+                yield Difference(source=before["name"], field=field, was=before[field], now=after[field])
+
+
+def _check_accepts(accepts: frozenset[str], names: Sequence[str]) -> None:
+    valid = {*names, *(f"{name}.{field}" for name in names for field in MAY_CHANGE)}
+    for accept in sorted(accepts - valid):
+        raise StateError(
+            f"accept_changes must name sources, or one of their {list(MAY_CHANGE)} as in {names[0] + '.rows'!r}, "
+            f"but got {accept!r}{nearest(accept, sorted(valid))}"
+        )
+
+
+def _check_allowed(changed: Sequence[Difference], accepts: frozenset[str]) -> None:
+    refused = [
+        change
+        for change in changed
+        if change.field not in MAY_CHANGE
+        or change.source is None
+        or not accepts & {change.source, f"{change.source}.{change.field}"}
+    ]
+    if not refused:
+        return
+    text = "; ".join(str(change) for change in refused[:5])
+    if len(refused) > 5:
+        text += f"; and {len(refused) - 5} more"
+    if all(change.source is not None and change.field in MAY_CHANGE for change in refused):
+        text += f"; pass accept_changes={sorted({str(change.source) for change in refused})} to go on nevertheless"
+    raise StateError(text)
+
+
+def _acceptance(mixture: Mixture, state: Mapping[str, Any], journal: Journal, changed: Sequence[Difference]) -> Change:
+    """Return the journal entry that records which changes of the data were allowed."""
+    cycle = mixture.exhaustion == "cycle"
+    epoch, given = None if cycle else state["epoch"], dict(zip(mixture.names, state["given"], strict=False))
+    accepted = [_accepted(mixture, journal, change, given[str(change.source)], epoch) for change in changed]
+    budget = mixture.samples_per_epoch
+    offset = state["epoch"] * budget if isinstance(budget, int) else 0
+    return Change(
+        epoch=epoch, position=state["issued"] + offset, weights=None, accepted=tuple(accepted), reason="data changed"
+    )  # fmt: skip
+
+
+def _accepted(mixture: Mixture, journal: Journal, change: Difference, at_draw: int, epoch: int | None) -> Accepted:
+    source = mixture.sources[mixture.names.index(str(change.source))]
+    earlier = [
+        accepted
+        for entry in journal
+        if entry.epoch == epoch
+        for accepted in entry.accepted
+        if accepted.name == source.name and accepted.field == "rows"
+    ]
+    span, cap = Span(first_draw=0, first_cycle=0, rows=source.rows), source.cap(mixture.exhaustion)
+    if earlier:
+        span, cap = earlier[-1].span, earlier[-1].cap
+    if change.field == "rows":
+        if change.now == 0:
+            raise StateError(f"source {source.name!r}: rows must be at least 1, but got 0")
+        cap = cap if earlier else source.cap(mixture.exhaustion, change.was)
+        span = Span(first_draw=span.first_draw, first_cycle=span.first_cycle, rows=change.was)
+        if at_draw < cap < _core.ENDLESS:
+            passes_left = max((source.max_epochs or 1) - span.next_cycle(at_draw), 1)
+            cap = at_draw + change.now * passes_left
+    return Accepted(
+        name=source.name, field=change.field, was=change.was, now=change.now,
+        at_draw=at_draw, cycle=span.next_cycle(at_draw), cap=cap,
+    )  # fmt: skip
+
+
+def _stream_of(state: Mapping[str, Any] | None) -> dict[str, Any]:
+    if state is None:
+        return {}
+    resume = Resume(
+        slot=state["slot"],
+        snapshot=base64.b64decode(state["snapshot"], validate=True),
+        debts=tuple(float(debt) for debt in state["debts"]),
+    )
+    return {"resume": resume, "base": tuple(state["base"])}

@@ -1,0 +1,71 @@
+"""Checks of single values, shared by everything a user fills in: `NAME must be RULE, but got VALUE`."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import operator
+from collections.abc import Sequence
+from numbers import Real
+from typing import TypeVar
+
+import numpy as np
+
+from .errors import CuveeError
+
+Choice = TypeVar("Choice", bound=str)
+
+
+def as_int(value: object, name: str, low: int, end: int, error: type[CuveeError]) -> int:
+    """Return `value` as an int in [low, end); bool is no number."""
+    if not isinstance(value, bool | np.bool_):
+        try:
+            number = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            pass
+        else:
+            if low <= number < end:
+                return number
+    raise error(f"{name} must be an integer in [{low}, {bound_text(end)}), but got {value!r}")
+
+
+def as_weight(value: object, name: str, error: type[CuveeError]) -> float:
+    """Return `value` as a finite float >= 0; bool is no number."""
+    if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
+        number = float(value)
+        if math.isfinite(number) and number >= 0:
+            return number
+    raise error(f"{name} must be a finite number and at least 0, but got {value!r}")
+
+
+def as_choice(value: object, name: str, choices: Sequence[Choice], error: type[CuveeError]) -> Choice:
+    """Return `value` if it is one of `choices`."""
+    for choice in choices:
+        if isinstance(value, str) and value == choice:
+            return choice
+    raise error(f"{name} must be one of {list(choices)}, but got {value!r}{nearest(str(value), choices)}")
+
+
+def as_name(value: object, error: type[CuveeError]) -> str:
+    """Return `value` if it can name a source: non-empty, printable, no surrounding white space."""
+    if isinstance(value, str) and value and value.isprintable() and value == value.strip():
+        return value
+    raise error(f"source name must be printable text without surrounding white space, but got {value!r}")
+
+
+def nearest(value: str, choices: Sequence[str]) -> str:
+    """Return `; did you mean 'X'?` for the choice most like `value`, or an empty string."""
+    found = difflib.get_close_matches(value, choices, n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def bound_text(end: int) -> str:
+    """Return a bound as people write it: powers of two above 2**20 as powers."""
+    exponent = end.bit_length() - 1
+    return f"2**{exponent}" if exponent > 20 and end == 1 << exponent else str(end)
+
+
+def canonical_json(value: object) -> bytes:
+    """Return `value` as compact JSON with sorted keys; floats by repr, so that equal values give equal bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
