@@ -6,11 +6,11 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install --constraint requirements/constraints.txt
 TORCH := $(shell grep -x 'torch==.*' requirements/constraints.txt)
 CORE := $(shell find csrc -type f)
-CXX_FILES := $(shell find csrc tests/cpp -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh')
+CXX_FILES := $(shell find csrc $(wildcard tests/cpp) -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh')
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: help setup demo test test-cpp test-python asan tidy lint format bench golden docs clean system
+.PHONY: help setup demo test test-cpp test-python asan tidy lint lint-style lint-types lint-cpp format bench golden docs clean system
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -56,10 +56,16 @@ tidy: setup ## clang-tidy over the core and its tests
 	PATH="$(abspath $(BIN)):$$PATH" cmake --preset tidy
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build --preset tidy --clean-first
 
-lint: setup ## formatting, lint and types
+lint: lint-style lint-types lint-cpp ## formatting, lint and types
+
+lint-style: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint-types: setup
 	$(BIN)/mypy
+
+lint-cpp: setup
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 format: setup ## rewrite files in the house format
