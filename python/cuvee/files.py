@@ -18,7 +18,7 @@ from ._core import xxh3_128
 from .cache import cache_folder, write_atomically
 from .errors import SourceError
 from .fingerprint import fingerprint_of
-from .scan import LONG_FILE, Extent, scan_csv, scan_json
+from .scan import LONG_FILE, Extent, refuse_json_row, scan_csv, scan_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,7 +102,7 @@ def load_file(file: DataFile, *, columns: Sequence[str] = ()) -> Dataset:
     fingerprint = fingerprint_of(file.path)
     folder = cache_folder() / "datasets" / str(fingerprint)
     try:
-        with _bars(shown=file.path.stat().st_size >= LONG_FILE):
+        with _quiet(bars=file.path.stat().st_size >= LONG_FILE):
             return _LOAD[file.format](file, folder, columns)
     except SourceError:
         raise
@@ -133,10 +133,13 @@ def _load_json(file: DataFile, folder: Path, columns: Sequence[str]) -> Dataset:
     from datasets.packaged_modules.json.json import JsonConfig
 
     extent = _scanned(file, folder, columns)
-    known = {field.name for field in dataclasses.fields(JsonConfig)}
-    wanted = {"on_mixed_types": None, "parse_agent_traces": False}  # rows as they stand, in versions that would guess
-    options = {option: value for option, value in wanted.items() if option in known}
-    return _convert(Dataset.from_json, file, folder, extent, whole=extent.size + 1, **options)
+    guesses = {field.name for field in dataclasses.fields(JsonConfig)} & {"parse_agent_traces"}  # not in all versions
+    options = dict.fromkeys(guesses, False)
+    try:
+        return _convert(Dataset.from_json, file, folder, extent, whole=extent.size + 1, **options)
+    except Exception:
+        refuse_json_row(file.path, source=file.source)
+        raise
 
 
 def _load_csv(file: DataFile, folder: Path, columns: Sequence[str]) -> Dataset:
@@ -157,10 +160,14 @@ def _convert(
     if extent.rows == 0:
         return Dataset.from_dict({})
     convert = partial(read, glob.escape(str(file.path.resolve())), cache_dir=str(folder), **options)
+    data = None
     if extent.size > _ONE_GO:
         with contextlib.suppress(DatasetGenerationError):
-            return convert()
-    return convert(chunksize=whole)
+            data = convert()
+    data = convert(chunksize=whole) if data is None else data
+    if len(data) != extent.rows:
+        raise SourceError(f"{file.where}: datasets must read all its {extent.rows} rows, but got {len(data)}")
+    return data
 
 
 def _load_parquet(file: DataFile, folder: Path, columns: Sequence[str]) -> Dataset:  # noqa: ARG001
@@ -222,15 +229,17 @@ def _scanned(file: DataFile, folder: Path, columns: Sequence[str]) -> Extent:
 
 
 @contextlib.contextmanager
-def _bars(*, shown: bool) -> Iterator[None]:
-    """Hide the progress bars of `datasets` for work too short to watch."""
-    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+def _quiet(*, bars: bool) -> Iterator[None]:
+    """Keep `datasets` from logging errors that are raised anyway, and from drawing bars for work too short to watch."""
+    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, logging
 
-    if shown or are_progress_bars_disabled():
-        yield
-        return
-    disable_progress_bars()
+    verbosity, hide_bars = logging.get_verbosity(), not (bars or are_progress_bars_disabled())
+    logging.set_verbosity(logging.CRITICAL)
+    if hide_bars:
+        disable_progress_bars()
     try:
         yield
     finally:
-        enable_progress_bars()
+        logging.set_verbosity(verbosity)
+        if hide_bars:
+            enable_progress_bars()

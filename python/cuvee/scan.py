@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -76,14 +77,47 @@ def scan_csv(file: Path, *, source: str, delimiter: str) -> Extent:
         return Extent(rows, stream.tell())
 
 
+def refuse_json_row(file: Path, *, source: str) -> None:
+    """Find out why a file of good JSON lines has no Arrow types: duplicate names, numbers too big, nested kinds mixed.
+
+    Raises:
+        SourceError: names the file, the line and the source. Returns if nothing is found.
+    """
+    import pyarrow as pa
+    import pyarrow.json
+
+    with _reading(file, source) as stream:
+        lines = [line for line in enumerate(stream, 1) if line[1].strip()]
+    content = b"".join(line for _, line in lines)
+    if content.removeprefix(_BYTE_ORDER_MARK).startswith(b"["):  # a list: its rows are not its lines
+        return
+    try:
+        options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(content) + 1)
+        pyarrow.json.read_json(io.BytesIO(content), read_options=options)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        if found := re.search(r"(?:JSON parse error: )?(.*) in row (\d+)", str(error)):
+            number, line = lines[int(found[2])]
+            raise SourceError(
+                f"source {source!r}: {file}, line {number}: a row must fit Arrow's types, but got "
+                f"{_excerpt(line.decode())} ({found[1].rstrip('.')})"
+            ) from None
+
+
 class _Rows:
     """Checks one JSON row after the other: an object, without the reserved field, one kind of value per field."""
 
     def __init__(self, file: Path, source: str, columns: Sequence[str]) -> None:
         self.where = f"source {source!r}: {file}"
         self.count = 0
+        self._fields = 0
         self._columns = columns
         self._kinds: dict[str, tuple[str, str]] = {}
+
+    def extent(self, size: int) -> Extent:
+        """Return the file's extent once all rows are checked."""
+        if self.count and not self._fields:
+            raise SourceError(f"{self.where}: rows must have fields, but got {{}} in all {self.count}")
+        return Extent(self.count, size)
 
     def check(self, row: object, place: str) -> None:
         self.count += 1
@@ -97,6 +131,7 @@ class _Rows:
         for column in self._columns:
             if column not in row:
                 check_column(column, row, where=f"{self.where}, {place}")
+        self._fields += len(row)
         for field, value in row.items():
             kind = _JSON_KINDS[type(value)]
             if kind and self._kinds.setdefault(field, (kind, place))[0] != kind:
@@ -132,7 +167,7 @@ def _scan_json_lines(stream: io.BufferedReader, rows: _Rows) -> Extent:
                 f"{rows.where}, {place}: must be one JSON object, but got {_excerpt(content)} ({problem})"
             ) from None
         rows.check(row, place)
-    return Extent(rows.count, stream.tell())
+    return rows.extent(stream.tell())
 
 
 def _scan_json_list(stream: io.BufferedReader, rows: _Rows) -> Extent:
@@ -147,7 +182,7 @@ def _scan_json_list(stream: io.BufferedReader, rows: _Rows) -> Extent:
         ) from None
     except (UnicodeDecodeError, RecursionError) as error:
         raise SourceError(f"{rows.where}: must be a JSON list of objects in UTF-8, but got {error}") from None
-    return Extent(rows.count, len(content))
+    return rows.extent(len(content))
 
 
 def _lines(stream: io.BufferedReader, where: str) -> Iterator[str]:

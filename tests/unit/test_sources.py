@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from cuvee.errors import SourceError
-from cuvee.sources import check_rows, lengths_of, open_source, open_sources
+from cuvee.sources import check_rows, check_schemas, fingerprint_of, lengths_of, open_source, open_sources
 
 datasets = pytest.importorskip("datasets")
 hub = pytest.importorskip("huggingface_hub.constants")
@@ -124,6 +124,19 @@ def test_types_that_settle_late_hold_for_the_whole_file(tmp_path: Path) -> None:
     assert open_source(tmp_path / "late.csv", name="source")[-1] == {"a": "x", "b": 2.5}
 
 
+def test_json_whose_nested_parts_differ_from_row_to_row_is_read_as_it_stands(tmp_path: Path) -> None:
+    rows = [{"call": {"name": "add", "arguments": {"x": 1}}}, {"call": {"name": "say", "arguments": {"x": "hi"}}}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = open_source(tmp_path / "a.jsonl", name="source")
+    assert [json.loads(json.dumps(row)) for row in data] == rows
+    assert (
+        fingerprint_of(data)
+        == fingerprint_of(data.select([1, 0]).select([1, 0]))
+        != fingerprint_of(data.select([1, 0]))
+    )
+    check_schemas({"one": data, "other": data})
+
+
 def test_a_file_too_long_for_one_go_is_converted_in_chunks_where_types_allow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +217,15 @@ BAD_FILES: list[tuple[str, bytes, str]] = [
         ", line 1: a row must not have the reserved field '__cuvee_meta__'",
     ),
     ("a.jsonl", b"[" * 100_000, ", line 1: must be one JSON object"),
+    (
+        "a.jsonl",
+        b'{"a": 1}\n\n{"a": 1, "a": 2}\n',
+        ', line 3: a row must fit Arrow\'s types, but got \'{"a": 1, "a": 2}\'',
+    ),
+    ("a.jsonl", b'{"a": "x"}\n{"a": "\\ud800"}\n', ", line 2: a row must fit Arrow's types"),
+    ("a.jsonl", b'{"a": 1e400}\n', ", line 1: a row must fit Arrow's types"),
+    ("a.jsonl", b"{}\n{}\n", ": rows must have fields, but got {} in all 2"),
+    ("a.json", b'[{"a": 1, "b": 2, "b": 3}, {"a": [1e400]}]', ": "),
     ("a.json", b"[1, 2]", ", row 1: a row must be a JSON object, but got 1"),
     ("a.json", b'[{"a": 1},\n {"a": 2]\n', ", line 2: must be a JSON list of objects"),
     ("a.json", b'{"a":\n 1}', ", line 1: must be one JSON object"),
@@ -460,6 +482,7 @@ def test_the_shipped_examples_open_and_have_lengths() -> None:
         assert np.array_equal(lengths, lengths_of(data, tokenizer=re.compile(r"\w+|[^\w\s]").findall))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info[:3] != (3, 11, 7), reason="other versions word their documentation otherwise")
 def test_the_example_data_are_what_their_script_makes(tmp_path: Path) -> None:
     examples = Path(__file__).parents[2] / "examples"
