@@ -33,7 +33,10 @@ def as_int(value: object, name: str, low: int, end: int, error: type[CuveeError]
 def as_weight(value: object, name: str, error: type[CuveeError]) -> float:
     """Return `value` as a finite float >= 0; bool is no number."""
     if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
         if math.isfinite(number) and number >= 0:
             return number
     raise error(f"{name} must be a finite number and at least 0, but got {value!r}")
