@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "hash.hpp"
 #include "types.hpp"
@@ -14,26 +16,35 @@ inline constexpr u64 kMaxRows = u64{1} << 62;
 /// A keyed bijection of [0, n), 1 <= n <= 2^62, in constant memory; see docs/algorithm.md, section 2.
 ///
 /// Up to n = 16 it is a Fisher-Yates shuffle, uniform over all n! orders; above, a Feistel network on a grid of a x 2^s
-/// places, barely more than n, walked until it lands below n.
+/// places, barely more than n, walked until it lands below n. Its round functions are random tables of 8 bytes up to
+/// n = 64 (a window), where x and y are below 8, and keyed hashes beyond.
 class Bijection {
  public:
   static constexpr u64 kMaxShuffled = 16;
-  static constexpr int kMaxRounds = 10;
+  static constexpr u64 kMaxTabled = 64;
+  static constexpr u32 kMaxRounds = 10;
 
   Bijection(u64 n, u64 key) noexcept : size_(n) {
-    if (n <= kMaxShuffled)
+    if (n <= kMaxShuffled) {
       shuffle(key);
-    else
-      schedule(key);
+      return;
+    }
+    const auto bits = static_cast<u32>(std::bit_width(n - 1));
+    shift_ = bits / 2;
+    columns_ = static_cast<u32>((n - 1) >> shift_) + 1;
+    rounds_ = n < 64 ? 10 : bits <= 12 ? 8 : 6;
+    const u32 words = tabled() ? rounds_ : rounds_ / 2;
+    for (u32 t = 0; t < words; ++t) words_[t] = mix64(key + (t + 1) * kGolden);
   }
 
   u64 size() const noexcept { return size_; }
   bool shuffled() const noexcept { return size_ <= kMaxShuffled; }
+  bool tabled() const noexcept { return size_ <= kMaxTabled; }
 
   /// pi(i), i < n.
   u64 operator()(u64 i) const noexcept {
     if (shuffled()) return order_[i];
-    do i = permute_grid(i);
+    do i = tabled() ? permute_by_tables(i) : permute_by_hashes(i);
     while (i >= size_);
     return i;
   }
@@ -45,7 +56,7 @@ class Bijection {
       while (order_[i] != value) ++i;
       return i;
     }
-    do value = unpermute_grid(value);
+    do value = tabled() ? unpermute_by_tables(value) : unpermute_by_hashes(value);
     while (value >= size_);
     return value;
   }
@@ -53,8 +64,11 @@ class Bijection {
   // --- the grid, for the batch kernels
   u32 shift() const noexcept { return shift_; }
   u32 columns() const noexcept { return columns_; }
-  int rounds() const noexcept { return rounds_; }
-  const std::array<u32, kMaxRounds>& round_keys() const noexcept { return keys_; }
+  u32 rounds() const noexcept { return rounds_; }
+  /// n <= 64: the 8 bytes of a round's table.
+  u64 table(u32 round) const noexcept { return words_[round]; }
+  /// n > 64.
+  u32 round_key(u32 round) const noexcept { return static_cast<u32>(words_[round / 2] >> (round % 2 == 0 ? 0 : 32)); }
 
   /// A keyed hash of 32 bits to 32 bits whose upper bits are good.
   static constexpr u32 round_hash(u32 value, u32 key) noexcept {
@@ -77,47 +91,59 @@ class Bijection {
     }
   }
 
-  void schedule(u64 key) noexcept {
-    const auto bits = static_cast<u32>(std::bit_width(size_ - 1));
-    shift_ = bits / 2;
-    columns_ = static_cast<u32>((size_ - 1) >> shift_) + 1;
-    rounds_ = size_ < 64 ? 10 : bits <= 12 ? 8 : 6;
-    for (u32 r = 0; r < kMaxRounds; r += 2) {
-      key += kGolden;
-      const u64 z = mix64(key);
-      keys_[r] = static_cast<u32>(z);
-      keys_[r + 1] = static_cast<u32>(z >> 32);
+  u32 entry(u32 round, u32 at) const noexcept { return static_cast<u32>(words_[round] >> (8 * at)) & 0xff; }
+  u32 low_mask() const noexcept { return (u32{1} << shift_) - 1; }
+
+  u64 permute_by_tables(u64 i) const noexcept {
+    auto x = static_cast<u32>(i >> shift_);
+    auto y = static_cast<u32>(i) & low_mask();
+    for (u32 r = 0; r < rounds_; r += 2) {
+      x += entry(r, y) * columns_ >> 8;
+      x = std::min(x, x - columns_);  // the smaller one, as unsigned, is below columns
+      y ^= entry(r + 1, x) & low_mask();
     }
+    return u64{x} << shift_ | y;
   }
 
-  u64 permute_grid(u64 i) const noexcept {
+  u64 unpermute_by_tables(u64 i) const noexcept {
     auto x = static_cast<u32>(i >> shift_);
-    auto y = static_cast<u32>(i) & ((u32{1} << shift_) - 1);
-    for (int r = 0; r < rounds_; r += 2) {
-      x += below(round_hash(y, keys_[static_cast<u32>(r)]), columns_);
-      if (x >= columns_) x -= columns_;
-      y ^= round_hash(x, keys_[static_cast<u32>(r) + 1]) >> (32 - shift_);
+    auto y = static_cast<u32>(i) & low_mask();
+    for (u32 r = rounds_; r > 0; r -= 2) {
+      y ^= entry(r - 1, x) & low_mask();
+      x -= entry(r - 2, y) * columns_ >> 8;
+      x = std::min(x, x + columns_);
     }
-    return static_cast<u64>(x) << shift_ | y;
+    return u64{x} << shift_ | y;
   }
 
-  u64 unpermute_grid(u64 i) const noexcept {
+  u64 permute_by_hashes(u64 i) const noexcept {
     auto x = static_cast<u32>(i >> shift_);
-    auto y = static_cast<u32>(i) & ((u32{1} << shift_) - 1);
-    for (int r = rounds_ - 2; r >= 0; r -= 2) {
-      y ^= round_hash(x, keys_[static_cast<u32>(r) + 1]) >> (32 - shift_);
-      const u32 added = below(round_hash(y, keys_[static_cast<u32>(r)]), columns_);
-      x = x >= added ? x - added : x + columns_ - added;
+    auto y = static_cast<u32>(i) & low_mask();
+    for (u32 r = 0; r < rounds_; r += 2) {
+      x += below(round_hash(y, round_key(r)), columns_);
+      x = std::min(x, x - columns_);
+      y ^= round_hash(x, round_key(r + 1)) >> (32 - shift_);
     }
-    return static_cast<u64>(x) << shift_ | y;
+    return u64{x} << shift_ | y;
+  }
+
+  u64 unpermute_by_hashes(u64 i) const noexcept {
+    auto x = static_cast<u32>(i >> shift_);
+    auto y = static_cast<u32>(i) & low_mask();
+    for (u32 r = rounds_; r > 0; r -= 2) {
+      y ^= round_hash(x, round_key(r - 1)) >> (32 - shift_);
+      x -= below(round_hash(y, round_key(r - 2)), columns_);
+      x = std::min(x, x + columns_);
+    }
+    return u64{x} << shift_ | y;
   }
 
   u64 size_;
   u32 shift_ = 0;
   u32 columns_ = 0;
-  int rounds_ = 0;
-  std::array<u32, kMaxRounds> keys_;
-  std::array<std::uint8_t, kMaxShuffled> order_;
+  u32 rounds_ = 0;
+  std::array<u64, kMaxRounds> words_{};  // the key's stream, as far as it is needed
+  std::array<std::uint8_t, kMaxShuffled> order_{};
 };
 
 }  // namespace cuvee

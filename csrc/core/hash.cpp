@@ -5,7 +5,6 @@
 #include <new>
 #include <vector>
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace cuvee {

@@ -205,9 +205,9 @@ inline void permute_batch(const Bijection& pi, u64 first, u32 count, Out* out) {
     x[t] = x0 + ((y0 + t) >> shift);
     y[t] = (y0 + t) & mask;
   }
-  for (int r = 0; r < pi.rounds(); r += 2) {
-    const u32 even = pi.round_keys()[static_cast<u32>(r)];
-    const u32 odd = pi.round_keys()[static_cast<u32>(r) + 1];
+  for (u32 r = 0; r < pi.rounds(); r += 2) {
+    const u32 even = pi.round_key(r);
+    const u32 odd = pi.round_key(r + 1);
     const u32 down = 32 - shift;
     for (u32 t = 0; t < lanes; ++t) {
       u32 moved = x[t] + Bijection::below(Bijection::round_hash(y[t], even), columns);
@@ -221,7 +221,7 @@ inline void permute_batch(const Bijection& pi, u64 first, u32 count, Out* out) {
 
 template <class Out>
 inline void permute_into(const Bijection& pi, u64 first, u64 count, Out* out) {
-  if (pi.shuffled()) {
+  if (pi.tabled()) {
     for (u64 t = 0; t < count; ++t) out[t] = static_cast<Out>(pi(first + t));
     return;
   }

@@ -14,11 +14,11 @@ float rounded_up(double value) noexcept {
   return std::nextafter(static_cast<float>(value), std::numeric_limits<float>::infinity());
 }
 
-double share(const Node& node) noexcept { return std::ldexp(static_cast<double>(node.fraction), -64); }
+double share(const Node& node) noexcept { return static_cast<double>(node.fraction) * 0x1p-64; }
 
 // max(1/2, |D|) in rows.
 double largest_deviation(const Node& node) noexcept {
-  return std::max(0.5, std::abs(std::ldexp(static_cast<double>(node.owed()), -64)));
+  return std::max(0.5, std::abs(static_cast<double>(node.owed()) * 0x1p-64));
 }
 
 u64 saturated(u128 value) noexcept { return value < kEndless ? static_cast<u64>(value) : kEndless; }
@@ -76,14 +76,9 @@ Ref Forest::add(Node node, std::span<const u64> caps) {
     node.empties = std::min(node.empties, wanted == 0 ? 0 : node.arrivals_for(side, wanted));
   }
   const double p = share(node);
-  const double deviation = largest_deviation(node);
-  const Reach left = reach(node.child[0]);
-  const Reach right = reach(node.child[1]);
-  reach_.push_back({
-      rounded_up(std::max(p * left.product, (1 - p) * right.product)),
-      rounded_up(std::max(left.product * deviation + left.sum, right.product * deviation + right.sum)),
-      rounded_up(std::max(left.product * 0.5 + left.path_sum, right.product * 0.5 + right.path_sum)),
-  });
+  const double slope = std::max(p * reach(node.child[0]).slope, (1 - p) * reach(node.child[1]).slope);
+  reach_.push_back(
+      {envelope_over(node, Deviation::owed), envelope_over(node, Deviation::half), rounded_up(slope)});
   nodes_.push_back(node);
   return Ref::node(static_cast<u32>(nodes_.size() - 1));
 }
@@ -108,49 +103,61 @@ Branch Forest::build(std::span<const Branch> leaves, Clip clip, std::span<const 
   return made.back();
 }
 
-// Both walk only where the bounds kept in the nodes leave a doubt.
-double Forest::certificate(Ref root, double known) const {
+// --- error bounds ------------------------------------------------------------------------------------------------------
+
+double Forest::Envelope::at(double error, double slope) const noexcept {
+  if (error <= 0.5) return half;
+  if (error <= 1) return half + (one - half) * (2 * error - 1);
+  if (error <= 2) return one + (two - one) * (error - 1);
+  return two + slope * (error - 2);
+}
+
+Forest::Envelope Forest::envelope_over(const Node& node, Deviation deviation) const noexcept {
+  const double p = share(node);
+  const double here = deviation == Deviation::owed ? largest_deviation(node) : 0.5;
+  const Reach left = reach(node.child[0]);
+  const Reach right = reach(node.child[1]);
+  const auto envelope = [&](const Reach& below) {
+    return deviation == Deviation::owed ? below.certified : below.path_sum;
+  };
+  const auto at = [&](double error) {
+    return rounded_up(std::max(envelope(left).at(p * error + here, left.slope),
+                               envelope(right).at((1 - p) * error + here, right.slope)));
+  };
+  return {at(0.5), at(1), at(2)};
+}
+
+double Forest::largest_error(Ref root, double known, double enough, Deviation deviation) const {
   struct Below {
     Ref ref;
     double error;
   };
   std::vector<Below> open{{root, 0.0}};
-  while (!open.empty()) {
+  while (!open.empty() && known <= enough) {
     const auto [ref, error] = open.back();
     open.pop_back();
-    const Reach bound = reach(ref);
-    if (bound.product * error + bound.sum <= known) continue;
+    const Reach below = reach(ref);
+    const Envelope& envelope = deviation == Deviation::owed ? below.certified : below.path_sum;
+    if (envelope.at(error, below.slope) <= known) continue;  // nothing larger is down there
     if (ref.is_leaf()) {
       known = std::max(known, error);
       continue;
     }
     const Node& node = (*this)[ref];
     const double p = share(node);
-    const double deviation = largest_deviation(node);
-    open.push_back({node.child[1], (1 - p) * error + deviation});
-    open.push_back({node.child[0], p * error + deviation});
+    const double here = deviation == Deviation::owed ? largest_deviation(node) : 0.5;
+    open.push_back({node.child[0], p * error + here});
+    open.push_back({node.child[1], (1 - p) * error + here});
   }
   return known;
 }
 
+double Forest::certificate(Ref root, double known) const {
+  return largest_error(root, known, std::numeric_limits<double>::infinity(), Deviation::owed);
+}
+
 bool Forest::path_sum_exceeds(Ref root, double limit) const {
-  struct Below {
-    Ref ref;
-    double sum;
-  };
-  std::vector<Below> open{{root, 0.0}};
-  while (!open.empty()) {
-    const auto [ref, sum] = open.back();
-    open.pop_back();
-    const Reach bound = reach(ref);
-    if (bound.product * sum + bound.path_sum <= limit) continue;
-    if (ref.is_leaf()) return true;
-    const Node& node = (*this)[ref];
-    const double p = share(node);
-    open.push_back({node.child[1], (1 - p) * sum + 0.5});
-    open.push_back({node.child[0], p * sum + 0.5});
-  }
-  return false;
+  return largest_error(root, limit, limit, Deviation::half) > limit;
 }
 
 }  // namespace cuvee

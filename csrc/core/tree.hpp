@@ -137,13 +137,25 @@ class Forest {
   bool path_sum_exceeds(Ref root, double limit) const;
 
  private:
-  // E at the leaves below a node is at most product * E(node) + sum.
-  struct Reach {
-    float product;
-    float sum;       // with |D|
-    float path_sum;  // with 1/2 in place of |D|
+  // The largest E below a node as a function of the node's own E is convex and never falls; kept are upper bounds of it at
+  // three points and of its slope. Below 1/2 the first holds, between the points a chord, above 2 the slope.
+  struct Envelope {
+    float half = 0.5f;
+    float one = 1;
+    float two = 2;
+    double at(double error, double slope) const noexcept;
   };
-  Reach reach(Ref ref) const noexcept { return ref.is_leaf() ? Reach{1, 0, 0} : reach_[ref.index()]; }
+  struct Reach {
+    Envelope certified;  // with |D|
+    Envelope path_sum;   // with 1/2 in place of |D|
+    float slope = 1;
+  };
+  enum class Deviation : bool { half, owed };
+
+  Reach reach(Ref ref) const noexcept { return ref.is_leaf() ? Reach{} : reach_[ref.index()]; }
+  Envelope envelope_over(const Node& node, Deviation deviation) const noexcept;
+  // Largest E of a leaf below `root`, or `known` if that is larger; ends once E is above `enough`.
+  double largest_error(Ref root, double known, double enough, Deviation deviation) const;
 
   std::vector<Node> nodes_;
   std::vector<Reach> reach_;

@@ -24,7 +24,9 @@ class Digest:
     def update(self, data: Buffer) -> None: ...
     def hexdigest(self) -> str: ...
 
-def permute(n: int, *, key: int, start: int = 0, stop: int | None = None, threads: int = 1, isa: str = "auto") -> NDArray[np.int64]:
+def permute(
+    n: int, *, key: int, start: int = 0, stop: int | None = None, threads: int = 1, isa: str = "auto"
+) -> NDArray[np.int64]:
     """Return pi(start), ..., pi(stop-1), pi the keyed bijection of [0, n)."""
 
 def permute_at(n: int, index: NDArray[np.int64], *, key: int) -> NDArray[np.int64]:
@@ -43,8 +45,9 @@ def exp(x: float) -> float: ...  # same bits on every machine, unlike libm; like
 def log(x: float) -> float: ...
 def power(x: float, y: float) -> float: ...  # x > 0
 def cos_pi(x: float) -> float: ...  # cos(pi * x)
-
-def tally(source: NDArray[np.int32], values: NDArray[np.int64], *, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def tally(
+    source: NDArray[np.int32], values: NDArray[np.int64], *, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (rows, sums of values), each int64[k], per source id."""
 
 def gather_lengths(
@@ -72,9 +75,7 @@ class Plan:
     ) -> None: ...
 
     # --- growing: each takes effect at a slot >= the last change; segments computed for later slots are dropped
-    def add_sources(
-        self, *, rows: NDArray[np.int64], caps: NDArray[np.int64], row_keys: NDArray[np.uint64]
-    ) -> None:
+    def add_sources(self, *, rows: NDArray[np.int64], caps: NDArray[np.int64], row_keys: NDArray[np.uint64]) -> None:
         """Append sources (weight 0 until the next set_weights)."""
     def set_weights(self, at: int, weights: NDArray[np.float64], *, restart: bool = False) -> None:
         """Start a segment at slot `at`, which must be a window start (or, with restart=True, any slot: the window grid starts anew there)."""
@@ -104,7 +105,15 @@ class Plan:
     def segment_count(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
-    def fill(self, start: int, *, source: NDArray[np.int32], row: NDArray[np.int64], cycle: NDArray[np.int32], threads: int = 1) -> None:
+    def fill(
+        self,
+        start: int,
+        *,
+        source: NDArray[np.int32],
+        row: NDArray[np.int64],
+        cycle: NDArray[np.int32],
+        threads: int = 1,
+    ) -> None:
         """Fill the arrays, all of shape (n,), with the draws at positions start, ..., start+n-1."""
     def at(self, position: int) -> tuple[int, int, int]:
         """(source, row, cycle) at one position."""
