@@ -175,11 +175,12 @@ def main(measure: Callable[[Report], None]) -> None:
     parser.add_argument("--json", type=Path, help="also write the measures to this file")
     arguments = parser.parse_args()
     report = Report(rounds=2 if arguments.quick else arguments.rounds, quick=arguments.quick)
-    with on_cores(1):
-        measure(report)
+    try:
+        with on_cores(1):
+            measure(report)
+    finally:  # what a failed benchmark had measured is kept
+        if arguments.json:
+            measures = [dataclasses.asdict(each) for each in report.measures]
+            arguments.json.write_text(json.dumps({"measures": measures, "skipped": report.skipped}), encoding="utf-8")
     for peer, reason in report.skipped.items():
         print(f"left out: {peer} ({reason})")
-    if arguments.json:
-        arguments.json.write_text(
-            json.dumps({"measures": [dataclasses.asdict(m) for m in report.measures], "skipped": report.skipped})
-        )

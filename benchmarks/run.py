@@ -39,15 +39,14 @@ def enter_environment() -> None:
 
 
 def run_benchmark(name: str, arguments: argparse.Namespace, folder: Path) -> table.Outcome:
-    """Run one benchmark in a process of its own; a failed one is an outcome too."""
+    """Run one benchmark in a process of its own; of a failed one what it had measured is kept."""
     output = folder / f"{name}.json"
     command = [sys.executable, str(HERE / f"bench_{name}.py"), "--json", str(output), "--rounds", str(arguments.rounds)]
     print(f"== {name}", flush=True)
     done = subprocess.run(command + ["--quick"] * arguments.quick, check=False)
-    if done.returncode or not output.exists():
-        return table.Outcome(failed=(name,))
-    document = json.loads(output.read_text(encoding="utf-8"))
-    return table.Outcome(measures=tuple(document["measures"]), skipped=document["skipped"])
+    document = json.loads(output.read_text(encoding="utf-8")) if output.exists() else {"measures": [], "skipped": {}}
+    failed = (name,) if done.returncode else ()
+    return table.Outcome(measures=tuple(document["measures"]), skipped=document["skipped"], failed=failed)
 
 
 def main() -> int:

@@ -15,7 +15,3 @@ peer torchdata
 peer --no-deps megatron-core # one compiled helper of it is timed; the framework around it is not needed
 
 install -C build-dir=build/bench .
-
-# a C++ loop over the core, so that a call from Python is not part of what is timed
-${CXX:-c++} -O3 -std=c++20 -I csrc benchmarks/core_loop.cpp build/bench/libcuvee_core.a -pthread -o "$venv/bin/core_loop" ||
-  echo "left out, did not compile: core_loop" >&2

@@ -80,7 +80,7 @@ def missed(outcome: Outcome, goals: Sequence[Goal]) -> list[str]:
 def render(outcome: Outcome, goals: Sequence[Goal]) -> str:
     """Return the whole Markdown page."""
     rows = "".join(_row(measure, goals) for measure in outcome.measures)
-    notes = [f"- not measured, failed: `bench_{name}.py`" for name in outcome.failed]
+    notes = [f"- **failed: `bench_{name}.py`**; what it had measured before is above" for name in outcome.failed]
     notes += [f"- left out: {name} ({reason})" for name, reason in outcome.skipped.items()]
     unmeasured = [goal for goal in goals if not any(map(goal.fits, outcome.measures))]
     notes += [f"- goal not measured: {goal.measures}, {goal}" for goal in unmeasured]
