@@ -13,8 +13,8 @@ PARTS: dict[str, set[str]] = {
     "base": {"_core", "cache", "checks", "errors"},
     "manifest": {"inline", "locations", "manifest", "manifest_model", "policies", "records", "strict_json"},
     "sources": {"files", "fingerprint", "lengths", "loaders", "scan", "schemas", "sources"},
-    "mixture": {"mixture"},
-    "plan": {"control", "journal", "plan"},
+    "mixture": {"length_table", "mixture", "opening", "shares", "source"},
+    "plan": {"checkpoint", "control", "epoch", "journal", "plan", "stream", "summary", "updating"},
     "loading": {"course", "dataset", "sampler"},
     "ledger": {"ledger"},
     "ends": {"__init__", "cli", "integrations"},  # may use everything; nothing uses them
