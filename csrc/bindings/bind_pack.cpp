@@ -30,10 +30,9 @@ py::list pack(const Array<i32>& source, const Array<i64>& row, const Array<i32>&
                 cycles.size());
   py::list keys(sources.size());
   for (std::size_t t = 0; t < sources.size(); ++t)
-    PyList_SET_ITEM(keys.ptr(), static_cast<py::ssize_t>(t),
-                    pack_one(static_cast<u64>(sources[t]), static_cast<u64>(rows[t]), static_cast<u64>(cycles[t]))
-                        .release()
-                        .ptr());
+    PyList_SET_ITEM(
+        keys.ptr(), static_cast<py::ssize_t>(t),
+        pack_one(static_cast<u64>(sources[t]), static_cast<u64>(rows[t]), static_cast<u64>(cycles[t])).release().ptr());
   return keys;
 }
 

@@ -15,7 +15,8 @@ std::vector<SourceSpec> specs_of(const Array<i64>& rows, const Array<i64>& caps,
   const auto c = in_vector(caps, "caps");
   const auto keys = in_vector(row_keys, "row_keys");
   CUVEE_EXPECTS(c.size() == n.size() && keys.size() == n.size(), std::invalid_argument,
-                "rows, caps and row_keys must be of one size, but got ", n.size(), ", ", c.size(), " and ", keys.size());
+                "rows, caps and row_keys must be of one size, but got ", n.size(), ", ", c.size(), " and ",
+                keys.size());
   std::vector<SourceSpec> specs(n.size());
   for (std::size_t k = 0; k < n.size(); ++k)
     specs[k] = {not_negative(n[k], "rows"), not_negative(c[k], "caps"), keys[k]};
@@ -146,7 +147,8 @@ void bind_draws(py::classh<Plan>& plan) {
   plan.def("fill", &fill, py::arg("start"), py::kw_only(), py::arg("source").noconvert(), py::arg("row").noconvert(),
            py::arg("cycle").noconvert(), py::arg("threads") = 1, "Fill arrays with the draws from position `start` on.")
       .def("at", &at, py::arg("position"), "(source, row, cycle) at a position.")
-      .def("at_each", &at_each, py::arg("positions").noconvert(), "(source, row, cycle) at each position, in any order.")
+      .def("at_each", &at_each, py::arg("positions").noconvert(),
+           "(source, row, cycle) at each position, in any order.")
       .def("sources_at", &sources_at, py::arg("positions").noconvert(), "The source at each position, in any order.")
       .def(
           "source_at",
@@ -155,8 +157,7 @@ void bind_draws(py::classh<Plan>& plan) {
       .def("digest", &digest, py::arg("start"), py::arg("stop"), py::kw_only(), py::arg("threads") = 1,
            "xxh3-128 of the draws.")
       .def(
-          "window",
-          [](const Plan& self, i64 position) { return self.window({not_negative(position, "position")}); },
+          "window", [](const Plan& self, i64 position) { return self.window({not_negative(position, "position")}); },
           py::arg("position"), "(first, end) of the window that holds a position.");
 }
 
@@ -177,10 +178,12 @@ void bind_accounts(py::classh<Plan>& plan) {
       .def("weights", at_slot(&Plan::shares, "slot"), py::arg("slot"), "Shares in force at a slot.")
       .def(
           "slots_of", [](const Plan& self, const Array<i64>& draws) { return slots_of(self, draws, false); },
-          py::arg("draws").noconvert(), "Per source the slot of its draws[source]-th draw; ENDLESS where there is none.")
+          py::arg("draws").noconvert(),
+          "Per source the slot of its draws[source]-th draw; ENDLESS where there is none.")
       .def(
           "positions_of", [](const Plan& self, const Array<i64>& draws) { return slots_of(self, draws, true); },
-          py::arg("draws").noconvert(), "Per source the position of its draws[source]-th draw; ENDLESS where there is none.")
+          py::arg("draws").noconvert(),
+          "Per source the position of its draws[source]-th draw; ENDLESS where there is none.")
       .def(
           "seen_all", [](const Plan& self, i64 start) { return self.seen_all({not_negative(start, "start")}); },
           py::arg("start"), "First slot at which every active source has given all its rows since `start`.")

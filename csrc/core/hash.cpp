@@ -1,11 +1,11 @@
 #include "hash.hpp"
 
+#include <xxhash.h>
+
 #include <array>
 #include <cstdio>
 #include <new>
 #include <vector>
-
-#include <xxhash.h>
 
 namespace cuvee {
 namespace {

@@ -8,8 +8,8 @@
 
 namespace cuvee {
 
-/// Calls work(part, first, last) for `threads` contiguous parts of [0, n), each on its own thread (the first on this one).
-/// The first exception thrown by any part is thrown again here, after all have ended.
+/// Calls work(part, first, last) for `threads` contiguous parts of [0, n), each on its own thread (the first on this
+/// one). The first exception thrown by any part is thrown again here, after all have ended.
 template <class Work>
 void split_over_threads(u64 n, u32 threads, const Work& work) {
   if (threads <= 1 || n < threads) return work(u32{0}, u64{0}, n);

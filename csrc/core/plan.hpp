@@ -38,7 +38,8 @@ struct DrawColumns {
 
 /// Segments and keys: everything needed to compute any draw. See docs/algorithm.md.
 ///
-/// Exhaustions are found when they are first needed. Reading is safe from any number of threads, beside one that changes.
+/// Exhaustions are found when they are first needed. Reading is safe from any number of threads, beside one that
+/// changes.
 class Plan {
  public:
   Plan(const PlanSettings& settings, std::span<const SourceSpec> sources, std::span<const double> weights,
@@ -99,15 +100,15 @@ class Plan {
   enum class Cause : std::uint8_t { start, exhaustion, weights, restart };
 
   struct Segment {
-    u64 first;       // its first slot
-    u64 origin;      // slot at which its window grid starts
+    u64 first;   // its first slot
+    u64 origin;  // slot at which its window grid starts
     Ref root;
     u64 root_clock;  // the root's clock at `first`
     u64 changed;     // slot of the last change
     u32 version;     // index into versions_
     u32 nodes;       // sizes before the segment was made, to drop it again
     u32 departures;
-    double bound;    // certificate up to and with this segment
+    double bound;  // certificate up to and with this segment
     Cause cause;
   };
 
@@ -151,7 +152,7 @@ class Plan {
     const Segment* segment;
   };
 
-  struct Step;  // one level of a path from the root to a leaf, with residuals
+  struct Step;   // one level of a path from the root to a leaf, with residuals
   struct Turn {  // the same for reading
     const Node* node;
     int side;

@@ -1,4 +1,5 @@
-// How a plan's segments come to be: the first tree, weight changes, exhaustions. docs/algorithm.md, sections 3, 4 and 6.
+// How a plan's segments come to be: the first tree, weight changes, exhaustions. docs/algorithm.md, sections 3, 4
+// and 6.
 #include <algorithm>
 #include <cmath>
 
@@ -17,8 +18,8 @@ constexpr double kLongestPathSum = 1.7;
 Plan::Plan(const PlanSettings& settings, std::span<const SourceSpec> sources, std::span<const double> weights,
            const Kernels& kernels)
     : settings_(settings), kernels_(&kernels) {
-  CUVEE_EXPECTS(settings.window >= 1 && settings.window <= kMaxBlock, std::invalid_argument,
-                "window must be in 1..", kMaxBlock, ", but got ", settings.window);
+  CUVEE_EXPECTS(settings.window >= 1 && settings.window <= kMaxBlock, std::invalid_argument, "window must be in 1..",
+                kMaxBlock, ", but got ", settings.window);
   add_sources(sources);
   check_weights(weights);
   const u32 version = 0;
@@ -32,7 +33,8 @@ void Plan::add_sources(std::span<const SourceSpec> sources) {
   CUVEE_EXPECTS(sources_.size() + sources.size() < kMaxSources, std::length_error, "sources must be fewer than ",
                 kMaxSources, ", but got ", sources_.size() + sources.size());
   for (const SourceSpec& spec : sources)
-    CUVEE_EXPECTS(spec.rows <= kMaxRows, std::overflow_error, "rows must be at most ", kMaxRows, ", but got ", spec.rows);
+    CUVEE_EXPECTS(spec.rows <= kMaxRows, std::overflow_error, "rows must be at most ", kMaxRows, ", but got ",
+                  spec.rows);
   for (const SourceSpec& spec : sources) {
     sources_.push_back({spec, {0, 0, spec.rows}, {}, -1});
     caps_.push_back(spec.rows == 0 ? 0 : spec.cap);
@@ -58,9 +60,10 @@ void Plan::append(u64 first, u64 origin, const Branch& root, u32 nodes, u32 depa
 // --- changes -----------------------------------------------------------------------------------------------------------
 
 void Plan::check_change(u64 at) const {
-  CUVEE_EXPECTS(at >= segments_.back().changed, std::invalid_argument, "at must be at least ",
-                segments_.back().changed, ", the last change, but got ", at);
-  CUVEE_EXPECTS(at < ended_at_, std::invalid_argument, "at must be before the plan's end ", ended_at_, ", but got ", at);
+  CUVEE_EXPECTS(at >= segments_.back().changed, std::invalid_argument, "at must be at least ", segments_.back().changed,
+                ", the last change, but got ", at);
+  CUVEE_EXPECTS(at < ended_at_, std::invalid_argument, "at must be before the plan's end ", ended_at_, ", but got ",
+                at);
 }
 
 void Plan::set_weights(u64 at, std::span<const double> weights, bool restart) {
@@ -88,7 +91,8 @@ void Plan::resize_source(u64 at, SourceId source, u64 rows, u64 cap) {
   const std::unique_lock lock(mutex_);
   CUVEE_EXPECTS(source.value < sources_.size(), std::out_of_range, "source must be below ", sources_.size(),
                 ", but got ", source.value);
-  CUVEE_EXPECTS(rows >= 1 && rows <= kMaxRows, std::invalid_argument, "rows must be in 1..", kMaxRows, ", but got ", rows);
+  CUVEE_EXPECTS(rows >= 1 && rows <= kMaxRows, std::invalid_argument, "rows must be in 1..", kMaxRows, ", but got ",
+                rows);
   grow(at);
   check_change(at);
   u64 draws = draws_when_absent(sources_[source.value], at, nullptr);
@@ -223,9 +227,8 @@ bool Plan::needs_rebuild(const Branch& root) const {
 // The tree built anew from its leaves, weights over the largest of them (a version of its own if that changes them).
 Branch Plan::rebuilt(const Branch& root, std::vector<Leaf> joiners, u32& version, Clip clip) {
   std::vector<Leaf> leaves = std::move(joiners);
-  forest_.leaves(root.ref, root.clock, 0, [&](SourceId source, u64 clock, i128 residual) {
-    leaves.push_back({source, clock, residual});
-  });
+  forest_.leaves(root.ref, root.clock, 0,
+                 [&](SourceId source, u64 clock, i128 residual) { leaves.push_back({source, clock, residual}); });
   std::sort(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) { return a.source < b.source; });
   double largest = 0;
   for (const Leaf& leaf : leaves) largest = std::max(largest, versions_[version][leaf.source.value]);
@@ -302,9 +305,9 @@ Branch Plan::without(const std::vector<Step>& path, const Version& version) {
   std::vector<i128> wanted(depth, 0), wanted_other(depth, 0);
   for (std::size_t level = 0; level + 1 < depth; ++level) {
     const double other = weight_of(path[level].other);
-    const i128 charge = weight[0] == 0          ? charged >> 1
-                        : other >= weight[0]    ? charged
-                                                : scale(charged, as_fraction(other, weight[0]));
+    const i128 charge = weight[0] == 0       ? charged >> 1
+                        : other >= weight[0] ? charged
+                                             : scale(charged, as_fraction(other, weight[0]));
     wanted_other[level] = path[level].other_residual + charge;
     wanted[level + 1] = wanted[level] - wanted_other[level];
   }
@@ -313,7 +316,8 @@ Branch Plan::without(const std::vector<Step>& path, const Version& version) {
   for (std::size_t level = depth - 1; level-- > 0;) {
     const Step& step = path[level];
     const Branch other{step.other, step.other_clock, weight_of(step.other), wanted_other[level]};
-    below = step.side == 0 ? forest_.join(below, other, Clip::yes, caps_) : forest_.join(other, below, Clip::yes, caps_);
+    below =
+        step.side == 0 ? forest_.join(below, other, Clip::yes, caps_) : forest_.join(other, below, Clip::yes, caps_);
   }
   return below;
 }

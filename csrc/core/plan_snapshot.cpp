@@ -1,4 +1,5 @@
-// A plan taken up elsewhere without replaying how it came to be: the tree, counts and works at its last change, as bytes.
+// A plan taken up elsewhere without replaying how it came to be: the tree, counts and works at its last change, as
+// bytes.
 #include <cstring>
 
 #include "error.hpp"
@@ -26,7 +27,8 @@ class Reader {
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
   template <class T>
   T get() {
-    CUVEE_EXPECTS(bytes_.size() >= sizeof(T), std::invalid_argument, "snapshot must be whole, but got one that ends early");
+    CUVEE_EXPECTS(bytes_.size() >= sizeof(T), std::invalid_argument,
+                  "snapshot must be whole, but got one that ends early");
     T value;
     std::memcpy(&value, bytes_.data(), sizeof(T));
     bytes_ = bytes_.subspan(sizeof(T));
@@ -67,7 +69,8 @@ Ref get_tree(Reader& in, u64 count, u64 sources, Forest& forest, std::span<const
       open.push_back(Ref::leaf(source));
       continue;
     }
-    CUVEE_EXPECTS(open.size() >= 2, std::invalid_argument, "snapshot must hold one tree, but got a node without children");
+    CUVEE_EXPECTS(open.size() >= 2, std::invalid_argument,
+                  "snapshot must hold one tree, but got a node without children");
     Node node{};
     node.phase = in.get<i128>();
     node.fraction = in.get<u64>();

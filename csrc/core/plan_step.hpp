@@ -6,12 +6,12 @@ namespace cuvee {
 
 /// One level of the way from the root to a leaf at a slot boundary; the last one stands for the leaf itself.
 struct Plan::Step {
-  Ref ref;             // the child on the way (at the end: the leaf)
-  Ref other;           // the child off the way
-  int side;            // which child is on the way
-  u64 clock;           // of the child on the way
+  Ref ref;    // the child on the way (at the end: the leaf)
+  Ref other;  // the child off the way
+  int side;   // which child is on the way
+  u64 clock;  // of the child on the way
   u64 other_clock;
-  i128 residual;       // of the child on the way
+  i128 residual;  // of the child on the way
   i128 other_residual;
 
   static Step down(const Node& node, int side, u64 clock, i128 residual) noexcept {

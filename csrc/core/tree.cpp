@@ -36,7 +36,8 @@ u64 Node::arrivals_for(int side, u64 wanted) const noexcept {
     const auto missing = static_cast<u128>(target - phase);
     return std::max(wanted, saturated((missing + fraction - 1) / fraction));
   }
-  // fewest m with m - floor((m * fraction + phase) / 2^64) >= wanted, that is m * (2^64 - fraction) > (wanted - 1) * 2^64 + phase
+  // fewest m with m - floor((m * fraction + phase) / 2^64) >= wanted, that is m * (2^64 - fraction) > (wanted - 1) *
+  // 2^64 + phase
   const i128 passed = target - (i128{1} << 64) + phase;
   if (passed < 0) return wanted;
   const u128 rest = (u128{1} << 64) - fraction;
@@ -77,8 +78,7 @@ Ref Forest::add(Node node, std::span<const u64> caps) {
   }
   const double p = share(node);
   const double slope = std::max(p * reach(node.child[0]).slope, (1 - p) * reach(node.child[1]).slope);
-  reach_.push_back(
-      {envelope_over(node, Deviation::owed), envelope_over(node, Deviation::half), rounded_up(slope)});
+  reach_.push_back({envelope_over(node, Deviation::owed), envelope_over(node, Deviation::half), rounded_up(slope)});
   nodes_.push_back(node);
   return Ref::node(static_cast<u32>(nodes_.size() - 1));
 }

@@ -87,7 +87,7 @@ static_assert(sizeof(Node) == 64);
 /// What a child brings to a new node.
 struct Branch {
   Ref ref;
-  u64 clock;      // its clock now, which becomes its base
+  u64 clock;  // its clock now, which becomes its base
   double weight;
   i128 residual;  // ulps
 };
@@ -137,8 +137,8 @@ class Forest {
   bool path_sum_exceeds(Ref root, double limit) const;
 
  private:
-  // The largest E below a node as a function of the node's own E is convex and never falls; kept are upper bounds of it at
-  // three points and of its slope. Below 1/2 the first holds, between the points a chord, above 2 the slope.
+  // The largest E below a node as a function of the node's own E is convex and never falls; kept are upper bounds of it
+  // at three points and of its slope. Below 1/2 the first holds, between the points a chord, above 2 the slope.
   struct Envelope {
     float half = 0.5f;
     float one = 1;
