@@ -131,7 +131,12 @@ def _check_form(state: object) -> None:
 def _with_budget_of(mixture: Mixture, spec: Mapping[str, Any]) -> Mixture:
     """Return the mixture with the state's epoch length if its own is the default, which is fixed when a run begins."""
     budget = spec["samples_per_epoch"]
-    if mixture.default_budget and isinstance(budget, int) and budget != mixture.samples_per_epoch:
+    if (
+        mixture.default_budget
+        and mixture.exhaustion == "cycle"
+        and isinstance(budget, int)
+        and budget != mixture.samples_per_epoch
+    ):
         return mixture.with_budget(budget)
     return mixture
 
@@ -156,6 +161,8 @@ def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Dif
 
 
 def _check_accepts(accepts: frozenset[str], names: Sequence[str]) -> None:
+    if not accepts:
+        return
     valid = {*names, *(f"{name}.{field}" for name in names for field in MAY_CHANGE)}
     for accept in sorted(accepts - valid):
         raise StateError(

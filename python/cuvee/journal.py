@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, BinaryIO, Self, overload
 
 from . import _core
 from .checks import canonical_json
@@ -254,13 +254,22 @@ class Journal(Sequence[Change]):
         if not own.startswith(_read(path, self.size)):
             raise StateError(f"journal file must begin with the {len(self)} entries of this run, but got {str(path)!r}")
 
+    def _ends(self, stream: BinaryIO, size: int) -> bool:
+        """Return whether a file of `size` bytes ends with the last entry, where it should."""
+        last = self._entries[-1].line() if self._entries else b""
+        if size != self.size:
+            return False
+        stream.seek(size - len(last))
+        return stream.read() == last
+
     def _write(self, file: Path, line: bytes) -> None:
         """Append to the file and sync it; on the first write bring the file to exactly the entries so far."""
         with file.open("r+b" if file.exists() else "w+b") as stream:
             size = stream.seek(0, os.SEEK_END)
-            if self._verified and size != self.size:
+            if self._verified and not self._ends(stream, size):
                 raise PlanError(
-                    f"journal file {str(file)!r} must hold {self.size} bytes, but got {size}: another plan wrote it"
+                    f"journal file {str(file)!r} must end with this plan's last entry after {self.size} bytes, but got "
+                    f"{size} bytes: another plan wrote to it"
                 )
             if size < self.size:
                 stream.seek(0)

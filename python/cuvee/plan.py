@@ -68,10 +68,11 @@ class Plan:
         self._journal = history.journal
         self._parent = history.parent
         self._issued = history.issued
-        self._names = tuple(source.name for source in history.sources)
+        self._names = _names_of(mixture, history.sources)
         self._version = 0
         self._chunk: tuple[int, Sequence[Draw]] = (0, ())  # first position and draws of a stretch made in advance
         self._expected = 1  # the position that would follow the last one asked for
+        self._size = -1  # rows, once they are known
 
     # --- what it is
 
@@ -242,7 +243,7 @@ class Plan:
         self._parent = parent
         self._epoch.apply(update.change, update.shares, update.added, self._journal)
         self._names += tuple(source.name for source in update.added)
-        self._chunk = (0, ())
+        self._chunk, self._size = (0, ()), -1
         self._version += 1
         return update.change
 
@@ -300,17 +301,21 @@ class Plan:
 
     def _draw(self, position: int) -> Draw:
         position = operator.index(position)
-        if not 0 <= position < len(self):
+        if not 0 <= position < self._size:
+            if self._size < 0:
+                self._size = len(self)
+                return self._draw(position)
             raise IndexError(f"position must be in [0, {len(self)}), but got {position}")
         if position == self._expected:
-            chunk = self._draw_list(position, min(position + CHUNK, len(self)))
+            chunk = self._draw_list(position, min(position + CHUNK, self._size))
             self._expected = position + len(chunk)
             self._chunk = (position, chunk)
             return chunk[0]
         self._expected = position + 1
-        slot = self._epoch.offset + position
-        self._epoch.stream.ensure(slot + 1)
-        source, row, cycle = self._epoch.stream.core.at(slot)
+        epoch = self._epoch
+        slot = epoch.offset + position
+        epoch.stream.ensure(slot)
+        source, row, cycle = epoch.stream.core.at(slot)
         return Draw(source, row, cycle, self._names[source])
 
     def _draw_list(self, start: int, stop: int) -> list[Draw]:
@@ -320,6 +325,10 @@ class Plan:
             source, draws.row.tolist(), draws.cycle.tolist(), map(self._names.__getitem__, source), strict=True
         )
         return list(map(tuple.__new__, repeat(Draw), columns))
+
+
+def _names_of(mixture: Mixture, sources: tuple[Source, ...]) -> tuple[str, ...]:
+    return mixture.names if sources is mixture.sources else tuple(source.name for source in sources)
 
 
 def _threads(threads: int | None, draws: int) -> int:

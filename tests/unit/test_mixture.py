@@ -94,7 +94,11 @@ BAD_MIXTURES: list[tuple[str, Callable[[], object], str]] = [
     ("same name", lambda: Mixture([Source("a", rows=1), Source("a", rows=2)]), "unique, but got 'a' twice"),
     ("empty", lambda: Mixture([Source("a", rows=1), Source("none", rows=0)]), "'none'.*allow_empty"),
     ("all zero", lambda: Mixture([Source(n, rows=1, weight=0) for n in "ab"]), r"got \[0.0, 0.0\]"),
-    ("zero but empty", lambda: Mixture([Source("a", rows=1, weight=0), Source("b", rows=0)], allow_empty=True), "above 0"),
+    (
+        "zero but empty",
+        lambda: Mixture([Source("a", rows=1, weight=0), Source("b", rows=0)], allow_empty=True),
+        "above 0",
+    ),
     ("seed negative", lambda: pair(seed=-1), "seed .* got -1"),
     ("seed too big", lambda: pair(seed=2**63), r"\[0, 2\*\*63\)"),
     ("seed float", lambda: pair(seed=1.0), "got 1.0"),
@@ -208,7 +212,10 @@ def test_a_mixture_of_objects_has_no_manifest(tmp_path: Any) -> None:
 
 def manifest_files(folder: Any) -> Any:
     for name, rows in (("math", 7), ("code", 3)):
-        lines = [json.dumps({"prompt": f"{name} {i}", "response": "x " * i, "tokens": list(range(i + 1))}) for i in range(rows)]
+        lines = [
+            json.dumps({"prompt": f"{name} {i}", "response": "x " * i, "tokens": list(range(i + 1))})
+            for i in range(rows)
+        ]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
     document = {
         "version": 1,
