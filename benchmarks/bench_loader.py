@@ -69,14 +69,14 @@ def compare_metadata(report: Report, n: int) -> None:
     data: Any = Rows(n)
     mixture = cuvee.Mixture([cuvee.Source("rows", data)])
     sampler = cuvee.MixtureSampler(mixture.plan(), batch_size=BATCH)
-    first = next(iter(DataLoader(cuvee.MixedDataset(mixture), batch_sampler=sampler, collate_fn=as_is)))[0]
+    with_metadata: Any = cuvee.MixedDataset(mixture)
+    without: Any = cuvee.MixedDataset(mixture, metadata=False)
+    first = next(iter(DataLoader(with_metadata, batch_sampler=sampler, collate_fn=as_is)))[0]
     assert first["__cuvee_meta__"]["source_index"] == first["number"]
     bare = BatchSampler(RandomSampler(data), BATCH, False)
     loaders = {
-        OURS: DataLoader(cuvee.MixedDataset(mixture), batch_sampler=sampler, collate_fn=as_is),
-        "cuvee, metadata=False": DataLoader(
-            cuvee.MixedDataset(mixture, metadata=False), batch_sampler=sampler, collate_fn=as_is
-        ),
+        OURS: DataLoader(with_metadata, batch_sampler=sampler, collate_fn=as_is),
+        "cuvee, metadata=False": DataLoader(without, batch_sampler=sampler, collate_fn=as_is),
         "the dataset alone, torch RandomSampler": DataLoader(data, batch_sampler=bare, collate_fn=as_is),
     }
     cases = {name: Case(run=partial(drain, loader), items=n) for name, loader in loaders.items()}

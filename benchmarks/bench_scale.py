@@ -20,10 +20,10 @@ WRITTEN = 93_000_000
 
 
 def clocked(run: Callable[[], Any]) -> tuple[Any, float]:
-    """Return the result of one call and its milliseconds."""
-    start = time.perf_counter()
+    """Return the result of one call and its milliseconds of CPU time."""
+    start = time.process_time()
     result = run()
-    return result, (time.perf_counter() - start) * 1e3
+    return result, (time.process_time() - start) * 1e3
 
 
 def large_mixture() -> cuvee.Mixture:

@@ -62,7 +62,7 @@ def compare_threads(report: Report, n: int) -> None:
     for k in (8, 128):
         one, two = ours.core_plan(k, n), ours.core_plan(k, n)
         assert one.digest(0, n) == two.digest(0, n, threads=2)
-        cases = {f"{count} threads": Case(run=fill(k, n, count), items=n, cores=count) for count in (1, 2)}
+        cases = {f"{count} threads": Case(run=fill(k, n, count), items=n, cores=count, wall=True) for count in (1, 2)}
         report.compare(f"threads/N={n:.0e}/K={k}", cases, ours="2 threads")
 
 

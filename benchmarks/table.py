@@ -92,7 +92,7 @@ def _head() -> list[str]:
     return [
         "# Benchmark results",
         "",
-        "One core unless said; medians; a ratio is their time divided by ours inside one round. Weights Zipf(1.0).",
+        "One core, CPU time; medians; a ratio is their time over ours inside one round. Weights: Zipf(1.0).",
         "",
         f"- {today}, {_processor()}, {os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}",
         f"- {_build()}",
