@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from .plan import Draws, Plan
 
 CHUNK = 16_384  # positions fetched from the plan at a time
-ROWS_PER_HANDOUT = 64  # single rows are issued this many steps at a time, batches one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +105,11 @@ class Course:
         return self._given - operator.length_hint(self._rest)
 
     def __iter__(self) -> Iterator[Iterator[Any]]:
-        stride = 1 if self._deal.batched else ROWS_PER_HANDOUT
         while (block := self._next_block()).items:
-            for first in range(0, len(block.items), stride):
-                items = block.items[first : first + stride]
-                self._given = block.first + first + len(items)
-                self._rest = iter(items)
-                self.plan.issue(block.ends[first + len(items) - 1])
+            for first, stop in self._handouts(block):
+                self._given = block.first + stop
+                self._rest = iter(block.items[first:stop])
+                self.plan.issue(block.ends[stop - 1])
                 yield self._rest
                 if self._block is not block or self.plan.version != block.version:
                     break  # another place was loaded, or the plan changed beyond what is issued
@@ -142,6 +140,20 @@ class Course:
         """Return the position up to which a finished course went, rows skipped at the epoch's end included."""
         return self.place(self.handed).position if self._deal.drop_last else len(self.plan)
 
+    def _handouts(self, block: Block) -> Iterator[tuple[int, int]]:
+        """Yield the steps [first, stop) of each hand-out: one batch, or single rows up to the next window start.
+
+        No update can change what comes before the next window start, so issuing these rows together refuses none.
+        """
+        if self._deal.batched:
+            yield from pairwise(range(len(block.items) + 1))
+            return
+        stop, window = 0, self.plan.mixture.window
+        while (first := stop) < len(block.items):
+            position = block.ends[first - 1] if first else block.start.position
+            stop = max(first + 1, bisect_right(block.ends, (position // window + 1) * window, lo=first))
+            yield first, stop
+
     def _next_block(self) -> Block:
         start = self.place(self._given)
         self._block = self._fetch(self._given, start)
@@ -155,7 +167,7 @@ class Course:
         full, short = accepted[:cut], accepted[cut:]
         items = deal.items(draws, full)
         ends: list[int] = (start.position + 1 + full[deal.step - 1 :: deal.step]).tolist()
-        stop = start.position + len(draws.source)
+        stop = start.position + len(draws)
         at_end = stop == len(self.plan)
         if at_end and len(short) and not deal.drop_last:
             items.append(deal.tail(draws, short))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -55,7 +56,7 @@ class MixedDataset:
                 raise SourceError(f"source {source.name!r}: data must be given to read its rows, but got None")
             if self.metadata and META in (getattr(source.data, "column_names", None) or ()):
                 raise SourceError(_reserved(source.name))
-            self._data.append(source.data)
+            self._data = [*self._data, source.data]  # not in place: a view shares the list
             self.names += (source.name,)
 
     def __len__(self) -> NoReturn:
@@ -104,8 +105,14 @@ class MixedDataset:
         return [self._with_metadata(row, self.names[source], index, cycle) for row, source, index, cycle in draws]
 
     def in_order(self, plan: Plan) -> InOrder:
-        """Return the rows of `plan` as a map-style dataset: item i is the row at position i."""
-        return InOrder(self, plan)
+        """Return the rows of `plan` as a map-style dataset: item i is the row at position i.
+
+        Raises:
+            PlanError: if the plan is one of other sources; those that joined it may be missing here.
+        """
+        dataset = copy.copy(self)
+        dataset.add_sources(plan.sources[len(self.names) :])
+        return InOrder(dataset, plan)
 
     def _read(self, source: int, rows: list[int]) -> Sequence[Any]:
         if source >= len(self._data):
@@ -148,6 +155,14 @@ class InOrder:
         self._size = len(plan) if self._before is None else int(self._before[-1])
         self._last: tuple[int, Draws] | None = None  # the chunk looked up last
 
+    def __getstate__(self) -> dict[str, Any]:
+        self._check_plan()
+        return self.__dict__ | {"_last": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._version = self._plan.version  # a copy of the plan counts its own updates
+
     def __len__(self) -> int:
         self._check_plan()
         return self._size
@@ -186,7 +201,7 @@ class InOrder:
             here = chunks == chunk
             draws, at = self._chunk(chunk), offsets[here]
             source[here], row[here], cycle[here] = draws.source[at], draws.row[at], draws.cycle[at]
-        return Draws(source, row, cycle)
+        return Draws(source=source, row=row, cycle=cycle)
 
     def _chunks(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (chunk, offset in its passing draws) of every place."""
@@ -213,13 +228,13 @@ def _passing_draws(plan: Plan, chunk: int) -> Draws:
     if plan.mixture.max_length is None:
         return draws
     passes = plan.passes(draws)
-    return Draws(draws.source[passes], draws.row[passes], draws.cycle[passes])
+    return Draws(source=draws.source[passes], row=draws.row[passes], cycle=draws.cycle[passes])
 
 
 def _passing_before_chunks(plan: Plan) -> NDArray[np.int64]:
     """Return the number of passing rows before each chunk, and in all at the end."""
     chunks = -(-len(plan) // CHUNK)
-    counts = [len(_passing_draws(plan, chunk).source) for chunk in range(chunks)]
+    counts = [len(_passing_draws(plan, chunk)) for chunk in range(chunks)]
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 

@@ -49,22 +49,22 @@ class Ledger:
     @property
     def scheduled(self) -> NDArray[np.int64]:
         """Rows that the plan has drawn."""
-        return self.counts[0]
+        return self._column(0)
 
     @property
     def filtered(self) -> NDArray[np.int64]:
         """Rows of `scheduled` that were skipped, being over the length limit."""
-        return self.counts[1]
+        return self._column(1)
 
     @property
     def trained(self) -> NDArray[np.int64]:
         """Rows of `scheduled` that were trained on; padding is not counted."""
-        return self.counts[2]
+        return self._column(2)
 
     @property
     def tokens(self) -> NDArray[np.int64]:
         """Target tokens of the rows trained on."""
-        return self.counts[3]
+        return self._column(3)
 
     @property
     def pending(self) -> NDArray[np.int64]:
@@ -159,8 +159,9 @@ class Ledger:
 
     def shares(self, column: str = "trained") -> NDArray[np.float64]:
         """Return each source's share of a column, float64 of shape (K,); all 0 while nothing was counted."""
-        counts = self.counts[COLUMNS.index(column)]
-        return counts / max(int(counts.sum()), 1)
+        counts = self._column(COLUMNS.index(column)).astype(np.float64)
+        shares: NDArray[np.float64] = counts / max(counts.sum(), 1.0)
+        return shares
 
     def event(self, stage: str = "dataset_mix_progress", **fields: Any) -> dict[str, Any]:
         """Return the totals so far as a JSON-ready event: counts and both shares per source, and `fields`."""
@@ -225,6 +226,10 @@ class Ledger:
                 raise StateError(f"state {column} must hold {len(ledger.names)} counts, but got {len(state[column])}")
             ledger.counts[row] = state[column]
         return ledger
+
+    def _column(self, row: int) -> NDArray[np.int64]:
+        column: NDArray[np.int64] = self.counts[row]
+        return column
 
     def _id(self, name: str) -> int:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from torch.utils.data import Sampler  # noqa: TID253  (a sampler is of no use without torch)
 
@@ -14,7 +14,10 @@ from .errors import PlanError, StateError
 from .plan import Plan
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from .ledger import Ledger
+    from .mixture import Source
 
 Batch = TypeVar("Batch")
 
@@ -31,7 +34,7 @@ class Items(itertools.chain[Any]):
     @classmethod
     def of(cls, sampler: MixtureSampler, course: Course) -> Self:
         """Return the items of `course`, to be read once."""
-        items = cls.from_iterable(course)
+        items = cast("Self", cls.from_iterable(course))
         items.sampler, items.course = sampler, course
         return items
 
@@ -100,7 +103,7 @@ class MixtureSampler(Sampler[Any]):
         self._loaded_epoch = 0
         self._taken: int | None = None  # steps of this iteration that `track` saw consumed
         self._unaccounted: list[tuple[Plan, int, int]] = []  # spans of earlier epochs that no ledger knows yet
-        self._length: tuple[tuple[int, int, int], int] | None = None
+        self._length: tuple[tuple[Plan, int, int], int] | None = None  # what it was counted for, items
 
     @property
     def plan(self) -> Plan:
@@ -120,16 +123,16 @@ class MixtureSampler(Sampler[Any]):
         return Items.of(self, self._course)
 
     def __len__(self) -> int:
-        """Return how many items iterating now would yield: less than an epoch's after a state within it was loaded."""
+        """Return how many items the iteration under way yields in all; without one, how many the next will yield.
+
+        That is less than an epoch's after a state within it was loaded.
+        """
         plan, base = self.plan, self._course.base.position
-        if self._course.finished or self._course.is_over():
-            try:
-                plan, base = plan.next_epoch(), 0
-            except PlanError:
-                return 0
-        key = (plan.epoch, plan.version, base)
-        if self._length is None or self._length[0] != key:
-            self._length = (key, self._deal.steps(count_passing(plan, base, len(plan))))
+        if self._course.is_over():
+            plan, base = plan.next_epoch(), 0
+        counted = (plan, plan.version, base)
+        if self._length is None or self._length[0] != counted:
+            self._length = (counted, self._deal.steps(count_passing(plan, base, len(plan))))
         return self._length[1]
 
     def set_epoch(self, epoch: int) -> None:
@@ -160,18 +163,29 @@ class MixtureSampler(Sampler[Any]):
         """
         return state_at(self._course, self._consumed(batches))
 
-    def load_state_dict(self, state: Mapping[str, Any], **options: Any) -> None:
+    def load_state_dict(
+        self,
+        state: Mapping[str, Any],
+        *,
+        accept_changes: Iterable[str] = (),
+        add: Iterable[Source] = (),
+        journal: str | PathLike[str] | None = None,
+    ) -> None:
         """Go on where `state` was taken; a state from the end of an epoch goes on with the next one.
 
         Args:
             state: from `state_dict` of a sampler of any rank, world size and batch size; it is not modified.
-            options: passed on to `Plan.load_state_dict`: `accept_changes`, `add`, `journal`.
+            accept_changes: this and the next two as in `Plan.load_state_dict`.
+            add: sources that joined during the run.
+            journal: the journal's file, where the run has one.
 
         Raises:
             StateError: if the state is not a sampler's, or belongs to another mixture or other data.
         """
         place = place_of(state)
-        plan = Plan.load_state_dict(self.plan.mixture, state["plan"], **options)
+        plan = Plan.load_state_dict(
+            self.plan.mixture, state["plan"], accept_changes=accept_changes, add=add, journal=journal
+        )
         self._course = Course(plan, self._deal, place)
         self._loaded_epoch = plan.epoch
         self._taken = None
@@ -239,7 +253,7 @@ def state_at(course: Course, steps: int) -> dict[str, Any]:
         "version": STATE_VERSION,
         "position": place.position,
         "accepted": place.accepted,
-        "plan": course.plan.state_dict(),
+        "plan": course.plan.state_dict(issued=place.position),
     }
 
 

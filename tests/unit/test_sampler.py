@@ -1,0 +1,401 @@
+"""The sampler deals the plan's order: the same for every world size and batch size, and from any place again."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cuvee import Ledger, Mixture, MixtureSampler, PlanError, Source, StateError
+from loading import mixture, packed, reassembled, samplers
+
+SMALL = {"a": 50, "b": 30, "c": 20}
+SHARES = {"a": 5.0, "b": 3.0, "c": 2.0}
+
+
+def small(rows: int = 100, **settings):
+    return mixture(SMALL, SHARES, samples_per_epoch=rows, **settings)
+
+
+def limited(rows: int = 200, *, max_length: int = 10, long: float = 0.4, seed: int = 0) -> Mixture:
+    """Return a mixture in which a share `long` of the rows is over the limit."""
+    random = np.random.default_rng(seed)
+    sources = [
+        Source(
+            name, weight=SHARES[name], rows=size, lengths=np.r_[1, random.choice([5, 50], size - 1, p=[1 - long, long])]
+        )
+        for name, size in SMALL.items()
+    ]
+    return Mixture(sources, samples_per_epoch=rows, max_length=max_length)
+
+
+# --- dealing
+
+
+@settings(max_examples=60)
+@given(
+    rows=st.integers(1, 300),
+    world_size=st.integers(1, 9),
+    batch_size=st.none() | st.integers(1, 40),
+    drop_last=st.booleans(),
+    filtered=st.booleans(),
+)
+def test_all_ranks_together_give_the_order(rows, world_size, batch_size, drop_last, filtered) -> None:
+    plan = (limited(rows) if filtered else small(rows)).plan()
+    order = packed(plan, passing=filtered)
+    everyone = samplers(plan, world_size, batch_size, drop_last=drop_last)
+    promised = {len(sampler) for sampler in everyone}
+    dealt = [list(sampler) for sampler in everyone]
+    assert promised == {len(items) for items in dealt}
+    whole = reassembled(dealt)
+    real = [key for key in whole if key >= 0]
+    step = world_size * (batch_size or 1)
+    if drop_last:
+        assert whole == order[: len(order) // step * step]
+    else:
+        assert real == order
+        assert len(whole) - len(real) == -len(order) % step % world_size
+        assert {~key for key in whole if key < 0} <= set(order[-1:])
+
+
+def test_short_last_batch_is_dealt_evenly() -> None:
+    plan = small(100).plan()
+    last = [list(sampler)[-1] for sampler in samplers(plan, 4, 16)]  # 64 + 36 rows
+    assert [len(batch) for batch in last] == [9, 9, 9, 9]
+    last = [list(sampler)[-1] for sampler in samplers(small(66).plan(), 4, 16)]  # 64 + 2 rows
+    assert [[key >= 0 for key in batch] for batch in last] == [[True], [True], [False], [False]]
+
+
+def test_without_batch_size_rank_takes_every_nth_row() -> None:
+    plan = small(100).plan()
+    assert list(MixtureSampler(plan, rank=2, world_size=5)) == packed(plan)[2::5]
+
+
+def test_batch_larger_than_a_chunk() -> None:
+    plan = mixture(samples_per_epoch=40_000).plan()
+    assert reassembled([list(MixtureSampler(plan, batch_size=17_000))]) == packed(plan)
+
+
+def test_start_begins_within_the_epoch() -> None:
+    plan = small(100).plan()
+    sampler = MixtureSampler(plan, batch_size=8, start=90)
+    assert len(sampler) == 2
+    assert reassembled([list(sampler)]) == packed(plan, 90)
+    assert len(sampler) == 2  # until the next one is begun
+    assert len(list(sampler)) == len(sampler) == 13
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rank", -1), ("rank", 2), ("rank", True), ("rank", 0.5), ("world_size", 0), ("world_size", "2"),
+        ("batch_size", 0), ("batch_size", -3), ("batch_size", 2.0), ("batch_size", False),
+    ],
+)  # fmt: skip
+def test_bad_argument_is_named_with_its_value(name, value) -> None:
+    arguments = {"rank": 0, "world_size": 2, "batch_size": 4} | {name: value}
+    with pytest.raises(PlanError, match=f"^{name} must be .* but got {value!r}"):
+        MixtureSampler(small().plan(), **arguments)
+
+
+@pytest.mark.parametrize("start", [-1, 101, 2**63])
+def test_start_outside_the_plan_is_an_index_error(start) -> None:
+    with pytest.raises(IndexError, match=rf"start must be in \[0, 100\].* but got {start}"):
+        MixtureSampler(small(100).plan(), start=start)
+
+
+# --- epochs
+
+
+def test_iterating_again_gives_the_next_epoch() -> None:
+    mix = small(100)
+    sampler = MixtureSampler(mix.plan(), batch_size=8)
+    for epoch in range(3):
+        assert reassembled([list(sampler)]) == packed(mix.plan(epoch))
+        assert sampler.epoch == epoch
+
+
+def test_set_epoch_gives_that_epoch() -> None:
+    mix = small(100)
+    sampler = MixtureSampler(mix.plan())
+    for epoch in (0, 1, 1, 4, 0, 0, 2):
+        sampler.set_epoch(epoch)
+        assert list(sampler) == packed(mix.plan(epoch))
+
+
+def test_set_epoch_of_the_epoch_under_way_keeps_a_loaded_place() -> None:
+    plan = small(100).plan(1)
+    sampler = MixtureSampler(plan)
+    sampler.load_state_dict(MixtureSampler(plan, start=40).state_dict())
+    sampler.set_epoch(1)
+    assert list(sampler) == packed(plan, 40)
+
+
+def test_set_epoch_before_the_loaded_one_is_refused() -> None:
+    mix = small(100)
+    sampler = MixtureSampler(mix.plan())
+    sampler.load_state_dict(MixtureSampler(mix.plan(2), start=40).state_dict())
+    with pytest.raises(StateError, match=r"epoch must be at least 2, .* but got 0; .*sampler.epoch"):
+        sampler.set_epoch(0)
+
+
+def test_break_starts_over() -> None:
+    plan = small(100).plan()
+    sampler = MixtureSampler(plan, start=10)
+    assert list(itertools.islice(sampler, 5)) == packed(plan, 10, 15)
+    assert list(sampler) == packed(plan, 10)
+
+
+def test_after_the_last_epoch_there_is_nothing() -> None:
+    sources = [Source(name, rows=rows, max_epochs=1) for name, rows in SMALL.items()]
+    sampler = MixtureSampler(Mixture(sources, samples_per_epoch=100).plan(), batch_size=10)
+    assert len(list(sampler)) == len(sampler) == 10
+    with pytest.raises(PlanError):
+        iter(sampler)
+
+
+@pytest.mark.parametrize("exhaustion", ["stop", "renormalize"])
+def test_fresh_epochs_follow_each_other(exhaustion) -> None:
+    mix = mixture(SMALL, SHARES, exhaustion=exhaustion)
+    sampler = MixtureSampler(mix.plan(), batch_size=7)
+    for epoch in range(3):
+        assert len(sampler) == -(-len(mix.plan(epoch)) // 7)
+        assert reassembled([list(sampler)]) == packed(mix.plan(epoch))
+
+
+# --- state
+
+
+@settings(max_examples=40)
+@given(
+    taken=st.integers(0, 12),
+    filtered=st.booleans(),
+    ranks=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    batches=st.tuples(st.integers(1, 9), st.none() | st.integers(1, 9)),
+)
+def test_a_state_goes_on_at_any_world_size_and_batch_size(taken, filtered, ranks, batches) -> None:
+    mix = limited(500) if filtered else small(500)
+    order = packed(mix.plan(), passing=filtered)
+    first = MixtureSampler(mix.plan(), rank=ranks[0] - 1, world_size=ranks[0], batch_size=batches[0])
+    items = iter(first)
+    taken = min(taken, len(first))
+    for _ in range(taken):
+        next(items)
+    state = json.loads(json.dumps(first.state_dict()))
+    assert state["accepted"] == min(taken * ranks[0] * batches[0], len(order))
+    others = samplers(mix.plan(), ranks[1], batches[1])
+    for sampler in others:
+        sampler.load_state_dict(state)
+    rest = reassembled([list(sampler) for sampler in others])
+    expected = order[state["accepted"] :] or packed(mix.plan(1), passing=filtered)
+    assert [key for key in rest if key >= 0] == expected
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_state_of_a_loaded_state_is_the_same(filtered) -> None:
+    mix = limited() if filtered else small()
+    sampler = MixtureSampler(mix.plan(1), batch_size=8)
+    items = iter(sampler)
+    for step in range(len(sampler)):
+        next(items)
+        state = sampler.state_dict()
+        before = copy.deepcopy(state)
+        other = MixtureSampler(mix.plan(), batch_size=8)
+        other.load_state_dict(state)
+        assert other.state_dict() == state == before == sampler.state_dict(batches=step + 1)
+    assert state["position"] == len(sampler.plan)
+
+
+def test_state_at_the_end_goes_on_with_the_next_epoch() -> None:
+    mix = small(100)
+    for drop_last in (False, True):
+        sampler = MixtureSampler(mix.plan(), batch_size=8, drop_last=drop_last)
+        list(sampler)
+        state = sampler.state_dict()
+        other = MixtureSampler(mix.plan(), batch_size=8, drop_last=drop_last)
+        other.load_state_dict(state)
+        assert len(other) == len(mix.plan(1)) // 8 + (not drop_last)
+        assert next(iter(other)) == packed(mix.plan(1), 0, 8)
+
+
+def test_state_under_prefetch_counts_what_was_consumed() -> None:
+    plan = limited(20_000, long=0.5).plan()
+    order = packed(plan, passing=True)
+    sampler = MixtureSampler(plan, batch_size=4)
+    list(sampler)  # a loader with workers runs ahead
+    for consumed in (0, 1, 100, 1500):
+        other = MixtureSampler(plan, batch_size=4)
+        other.load_state_dict(sampler.state_dict(batches=consumed))
+        assert next(iter(other)) == order[consumed * 4 : consumed * 4 + 4]
+
+
+def test_state_of_more_batches_than_handed_out_is_refused() -> None:
+    sampler = MixtureSampler(small(100).plan(), batch_size=8)
+    next(iter(sampler))
+    with pytest.raises(StateError, match=r"batches must be in \[0, 1\], .* but got 2"):
+        sampler.state_dict(batches=2)
+    with pytest.raises(StateError, match=r"batches must be .* but got -1"):
+        sampler.state_dict(batches=-1)
+
+
+def test_track_counts_batches_as_they_are_yielded() -> None:
+    plan = small(100).plan()
+    sampler = MixtureSampler(plan, batch_size=8)
+    ahead = list(sampler)
+    for number, _ in enumerate(sampler.track(ahead), start=1):
+        assert sampler.state_dict()["position"] == min(8 * number, 100)
+
+
+def test_iterator_carries_its_own_state() -> None:
+    mix = small(100)
+    items = iter(MixtureSampler(mix.plan(), batch_size=8))
+    for _ in range(5):
+        next(items)
+    sampler = MixtureSampler(mix.plan(), batch_size=8)
+    resumed = iter(sampler)
+    next(resumed)  # even one under way
+    resumed.load_state_dict(items.state_dict())
+    assert reassembled([list(resumed)]) == packed(mix.plan(), 40)
+    assert reassembled([list(sampler)]) == packed(mix.plan(1))
+
+
+def test_iterator_loaded_with_the_end_of_an_epoch_is_empty() -> None:
+    mix = small(24)
+    done = iter(MixtureSampler(mix.plan(), batch_size=8))
+    assert len(list(done)) == 3
+    sampler = MixtureSampler(mix.plan(), batch_size=8)
+    items = iter(sampler)
+    items.load_state_dict(done.state_dict())
+    assert list(items) == []
+    assert reassembled([list(sampler)]) == packed(mix.plan(1))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 99}, "version must be 1, but got 99"),
+        ({"position": -1}, "state position must be .* but got -1"),
+        ({"accepted": "x"}, "state accepted must be .* but got 'x'"),
+    ],
+)
+def test_bad_state_is_named(change, message) -> None:
+    sampler = MixtureSampler(small().plan())
+    with pytest.raises(StateError, match=message):
+        sampler.load_state_dict(sampler.state_dict() | change)
+
+
+def test_a_state_of_something_else_is_refused() -> None:
+    with pytest.raises(StateError, match=r"but got one without \['accepted', 'plan'\]"):
+        MixtureSampler(small().plan()).load_state_dict({"version": 1, "position": 3})
+
+
+def test_a_state_of_another_mixture_is_refused() -> None:
+    with pytest.raises(StateError, match="seed"):
+        MixtureSampler(small(seed=1).plan()).load_state_dict(MixtureSampler(small(seed=2).plan()).state_dict())
+
+
+def test_far_positions_load_at_once() -> None:
+    sources = [Source(name, weight=share, rows=3_000_000_000) for name, share in SHARES.items()]
+    mix = Mixture(sources, samples_per_epoch=4_000_000_000)
+    state = MixtureSampler(mix.plan(), batch_size=8, start=1_000_000_000).state_dict()
+    assert len(json.dumps(state)) < 4096
+    sampler = MixtureSampler(mix.plan(), batch_size=8)
+    began = time.perf_counter()
+    sampler.load_state_dict(state)
+    assert time.perf_counter() - began < 0.05
+    assert next(iter(sampler)) == packed(sampler.plan, 1_000_000_000, 1_000_000_008)
+
+
+# --- updates
+
+
+def test_an_update_while_iterating_takes_effect_where_it_says() -> None:
+    mix = small(1000, window=10)
+    plan = mix.plan()
+    sampler = MixtureSampler(plan, batch_size=8)
+    items = iter(sampler)
+    head = [next(items) for _ in range(20)]
+    with pytest.raises(PlanError, match="but got 150"):
+        plan.update({"a": 1.0, "b": 1.0, "c": 1.0}, at=150)  # 160 positions were handed out
+    plan.update({"a": 0.0, "b": 1.0, "c": 1.0}, at=500)
+    whole = reassembled([head + list(items)])
+    assert whole == packed(plan)
+    assert not (plan.draws(500, 1000).source == 0).any()
+    assert whole[:500] == packed(mix.plan(), 0, 500)
+
+
+def test_updates_are_in_the_state() -> None:
+    mix = small(1000, window=10)
+    plan = mix.plan()
+    sampler = MixtureSampler(plan, batch_size=8)
+    items = iter(sampler)
+    next(items)
+    plan.update({"a": 0.0, "b": 1.0, "c": 1.0}, at=500)
+    other = MixtureSampler(mix.plan(), batch_size=8)
+    other.load_state_dict(sampler.state_dict())
+    assert reassembled([list(other)]) == packed(plan, 8)
+    assert other.plan.plan_hash == plan.plan_hash
+    assert reassembled([list(other)]) == packed(plan.next_epoch())
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+@pytest.mark.parametrize("window", [1, 7, 64])
+def test_single_rows_are_issued_up_to_the_next_window(world_size, window) -> None:
+    plan = small(1000, window=window).plan()
+    items = iter(MixtureSampler(plan, world_size=world_size))
+    for step in range(1, 100):
+        next(items)
+        handed = step * world_size
+        assert handed <= plan.issued <= -(-handed // window) * window or plan.issued == handed
+
+
+def test_batches_are_issued_one_by_one() -> None:
+    plan = small(1000).plan()
+    for step, _ in enumerate(MixtureSampler(plan, rank=1, world_size=2, batch_size=8), start=1):
+        assert plan.issued == min(16 * step, 1000)
+
+
+# --- accounting
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_account_counts_what_was_scheduled_over_epochs_and_ranks(drop_last) -> None:
+    mix = limited(500)
+    ranks = samplers(mix.plan(), 3, 4, drop_last=drop_last)
+    ledgers = [Ledger(mix.names) for _ in ranks]
+    for _ in range(3):
+        dealt = [list(sampler) for sampler in ranks]
+    for sampler, ledger in zip(ranks, ledgers, strict=True):
+        sampler.account(ledger, batches=2)
+    total = ledgers[0].merged(ledgers[1:])
+    step = 2 * 3 * 4
+    ends = [
+        step,
+        *(
+            len(packed(mix.plan(e), passing=True)) // (12 if drop_last else 1) * (12 if drop_last else 1)
+            for e in (0, 1)
+        ),
+    ]
+    assert int((total.scheduled - total.filtered).sum()) == sum(ends)
+    assert len(dealt) == 3
+    if not drop_last:
+        whole = sum(np.bincount(mix.plan(e).draws(0, 500).source, minlength=3) for e in (0, 1))
+        position = ranks[0].state_dict(batches=2)["position"]
+        whole = whole + np.bincount(mix.plan(2).draws(0, position).source, minlength=3)
+        assert total.scheduled.tolist() == whole.tolist()
+
+
+def test_account_adds_only_what_is_new() -> None:
+    sampler = MixtureSampler(small(100).plan(), batch_size=10)
+    ledger = Ledger(sampler.plan.names)
+    for number, _ in enumerate(sampler, start=1):
+        sampler.account(ledger)
+        assert int(ledger.scheduled.sum()) == 10 * number
+    sampler.account(ledger)
+    assert ledger.scheduled.tolist() == [50, 30, 20]
