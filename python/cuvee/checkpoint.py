@@ -40,9 +40,9 @@ class Difference:
         return f"{label} must be {self.was!r} as in the state, but got {self.now!r}"
 
 
-def state_of(plan: Plan, epoch: Epoch) -> dict[str, Any]:
-    """Return the state of a plan as JSON values."""
-    slot = epoch.slot(plan.issued)
+def state_of(plan: Plan, epoch: Epoch, issued: int) -> dict[str, Any]:
+    """Return the state of a plan, to go on from position `issued`, as JSON values."""
+    slot = epoch.slot(issued)
     resume = epoch.stream.snapshot(slot)
     state: dict[str, Any] = {
         "version": VERSION,
@@ -50,7 +50,7 @@ def state_of(plan: Plan, epoch: Epoch) -> dict[str, Any]:
         "plan_hash": plan.plan_hash,
         "parent": plan.parent,
         "epoch": plan.epoch,
-        "issued": plan.issued,
+        "issued": slot - epoch.offset,
         "given": epoch.stream.core.counts(slot).tolist(),
         "spec": plan.mixture.spec(),
         "journal": plan.journal.state(),

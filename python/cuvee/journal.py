@@ -223,7 +223,7 @@ class Journal(Sequence[Change]):
             data = "".join(f"{line}\n" for line in state["lines"]).encode()
         elif path is None:
             raise StateError(
-                f"journal must be the file {state.get('file')!r}, {state['size']} bytes, but got None; pass journal=PATH"
+                f"journal must be the file {state.get('file')!r} of the run, but got None; pass journal=PATH"
             )
         else:
             data = _read(path, state["size"])

@@ -257,11 +257,16 @@ class Plan:
 
     # --- state
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return spec, epoch, issued position and journal as JSON values: all that is needed to go on."""
+    def state_dict(self, *, issued: int | None = None) -> dict[str, Any]:
+        """Return spec, epoch, issued position and journal as JSON values: all that is needed to go on.
+
+        Args:
+            issued: position to go on from; None is `plan.issued`. A loader that prefetches has been handed rows that
+                were not trained on yet, and goes on before them.
+        """
         from .checkpoint import state_of
 
-        return state_of(self, self._epoch)
+        return state_of(self, self._epoch, self._issued if issued is None else issued)
 
     @classmethod
     def load_state_dict(

@@ -122,11 +122,14 @@ def _largest_variance(epoch: Epoch) -> float:
 
 
 def _tokens(plan: Plan, epoch: Epoch, counts: I64) -> dict[str, Any] | None:
-    """Return tokens and passing rows per source, exact if the epoch is not too long; None if lengths are not known."""
+    """Return tokens and passing rows per source; None if lengths are not known.
+
+    Tokens are exact unless the epoch is long or its beginning is not held any more.
+    """
     if any(source.lengths is None and source.rows for source in plan.sources):
         return None
     size, sources = len(plan), len(plan.sources)
-    if size > EXACT_DRAWS:
+    if size > EXACT_DRAWS or epoch.offset < epoch.stream.first:
         per_row = epoch.stream.lengths.tokens_per_row
         return {"tokens": np.rint(per_row * counts).astype(np.int64), "passing": None, "exact": False}
     tokens, passing = np.zeros(sources, dtype=np.int64), np.zeros(sources, dtype=np.int64)

@@ -118,10 +118,10 @@ def _check_alive(epoch: Epoch, position: int) -> int:
 
 def _last_position(epoch: Epoch, journal: Journal) -> int:
     """Return the position of the last update of weights; 0 if it lies before this epoch."""
-    places = [change.place for change in journal if change.weights is not None]
-    if not places:
+    last = next((change for change in reversed(journal) if change.weights is not None), None)
+    if last is None:
         return 0
-    number, position = max(places)
+    number, position = last.place
     if epoch.mixture.exhaustion == "cycle":
         return max(position - epoch.offset, 0)
     if number < epoch.number:
