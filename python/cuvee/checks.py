@@ -42,6 +42,13 @@ def as_weight(value: object, name: str, error: type[CuveeError]) -> float:
     raise error(f"{name} must be a finite number and at least 0, but got {value!r}")
 
 
+def as_flag(value: object, name: str, error: type[CuveeError]) -> bool:
+    """Return `value` if it is True or False."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise error(f"{name} must be True or False, but got {value!r}")
+
+
 def as_choice(value: object, name: str, choices: Sequence[Choice], error: type[CuveeError]) -> Choice:
     """Return `value` if it is one of `choices`."""
     for choice in choices:

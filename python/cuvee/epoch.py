@@ -111,7 +111,7 @@ class Epoch:
     def apply(self, change: Change, shares: NDArray[np.float64], added: Sequence[Source], journal: Journal) -> None:
         """Put the newest change of `journal` into force."""
         self.sources += tuple(added)
-        if self.stream is shared_stream(self.mixture):
+        if self.stream.shared:
             self.stream = self._own_stream(journal)
         else:
             if added:
@@ -140,14 +140,17 @@ class Epoch:
         """Return where in the run each epoch so far began, if a stage depends on it."""
         if self.mixture.exhaustion == "cycle" or not self.mixture.stages:
             return ()
-        if self.number == 0:
-            return (0,)
-        before = Epoch(self.mixture, self.number - 1, History(sources=history.sources, journal=history.journal))
-        return (*before.origins, before.origins[-1] + before.size)
+        origins: tuple[int, ...] = (0,)
+        for number in range(self.number):
+            known = History(sources=history.sources, journal=history.journal, origins=origins)
+            origins += (origins[-1] + Epoch(self.mixture, number, known).size,)
+        return origins
 
     def _find_stream(self, history: History) -> Stream:
-        shared = None if history.journal or history.resume else shared_stream(self.mixture)
-        return shared or self._own_stream(history.journal)
+        plain = not (history.journal or history.resume or self.mixture.steered)
+        if plain and self.mixture.exhaustion == "cycle":
+            return self.mixture.stream
+        return self._own_stream(history.journal)
 
     def _own_stream(self, journal: Journal) -> Stream:
         cycle = self.mixture.exhaustion == "cycle"
@@ -210,8 +213,3 @@ class Epoch:
                 f"{self.stream.shares(self.offset).tolist()}"
             )
         return end
-
-
-def shared_stream(mixture: Mixture) -> Stream | None:
-    """Return the stream that all plans of a mixture without updates share; None where each makes its own."""
-    return mixture.stream if mixture.exhaustion == "cycle" and not mixture.steered else None

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _core
-from .checks import as_choice, as_int, canonical_json
+from .checks import as_choice, as_flag, as_int, canonical_json
 from .errors import MixtureError
 from .length_table import LengthTable
 from .shares import named_weights, normalise
@@ -44,11 +44,12 @@ class Stage:
     interpolation: Interpolation | None = None
 
     def __post_init__(self) -> None:
-        as_int(self.at, "stage position `at`", 0, _core.ENDLESS, MixtureError)
+        object.__setattr__(self, "at", as_int(self.at, "stage position `at`", 0, _core.ENDLESS, MixtureError))
         if not isinstance(self.weights, Mapping):
             raise MixtureError(
                 f"stage at {self.at}: weights must map source names to numbers, but got {self.weights!r}"
             )
+        object.__setattr__(self, "weights", dict(self.weights))
         if self.interpolation is not None:
             as_choice(self.interpolation, f"stage at {self.at}: interpolation", ("linear", "cosine"), MixtureError)
 
@@ -114,11 +115,11 @@ class Mixture:
         assign("seed", as_int(seed, "seed", 0, 2**63, MixtureError))
         assign("exhaustion", as_choice(exhaustion, "exhaustion", ("stop", "cycle", "renormalize"), MixtureError))
         assign("unit", as_choice(unit, "unit", ("rows", "tokens"), MixtureError))
-        assign("shuffle_within_sources", bool(shuffle_within_sources))
+        assign("shuffle_within_sources", as_flag(shuffle_within_sources, "shuffle_within_sources", MixtureError))
         assign("window", as_int(window, "window", 1, 65537, MixtureError))
         assign("control_interval", as_int(control_interval, "control_interval", 1, 2**62, MixtureError))
-        assign("max_length", max_length)
-        assign("allow_empty", bool(allow_empty))
+        assign("max_length", None if max_length is None else as_int(max_length, "max_length", 1, 2**31, MixtureError))
+        assign("allow_empty", as_flag(allow_empty, "allow_empty", MixtureError))
         assign("manifest", None)
         assign("default_budget", samples_per_epoch is None)
         assign("samples_per_epoch", _epoch_budget(samples_per_epoch, checked, exhaustion))
@@ -251,7 +252,7 @@ class Mixture:
         """The endless stream under `cycle` of this mixture alone, shared by all its plans; nobody updates it."""
         from .stream import Stream
 
-        return Stream(self, self.sources)
+        return Stream(self, self.sources, shared=True)
 
     @property
     def steered(self) -> bool:

@@ -243,8 +243,8 @@ class Plan:
         self._parent = parent
         self._epoch.apply(update.change, update.shares, update.added, self._journal)
         self._names += tuple(source.name for source in update.added)
-        self._chunk, self._size = (0, ()), -1
         self._version += 1
+        self._chunk, self._size = (0, ()), -1
         return update.change
 
     def next_epoch(self) -> Plan:
@@ -312,9 +312,12 @@ class Plan:
                 return self._draw(position)
             raise IndexError(f"position must be in [0, {len(self)}), but got {position}")
         if position == self._expected:
+            version = self._version
             chunk = self._draw_list(position, min(position + CHUNK, self._size))
             self._expected = position + len(chunk)
             self._chunk = (position, chunk)
+            if version != self._version:  # another thread updated meanwhile
+                self._chunk = (0, ())
             return chunk[0]
         self._expected = position + 1
         epoch = self._epoch

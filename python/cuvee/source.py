@@ -68,7 +68,7 @@ class Source:
         assign("lengths", None if lengths is None else _row_lengths(lengths, self.rows, label))
         assign("lengths_digest", None if self.lengths is None else _core.xxh3_128(self.lengths.data))
         if max_epochs is not None:
-            as_int(max_epochs, f"{label}max_epochs", 1, MAX_CYCLES, MixtureError)
+            max_epochs = as_int(max_epochs, f"{label}max_epochs", 1, MAX_CYCLES, MixtureError)
             if self.rows * max_epochs >= _core.ENDLESS:
                 raise MixtureError(f"{label}rows * max_epochs must be below 2**63, but got {self.rows} * {max_epochs}")
         assign("max_epochs", max_epochs)
@@ -97,8 +97,6 @@ def check_lengths(
     sources: Sequence[Source], *, unit: Unit, max_length: int | None, weights: NDArray[np.float64]
 ) -> None:
     """Check that lengths are known where they are needed, and that each source that is ever owed tokens has some."""
-    if max_length is not None:
-        as_int(max_length, "max_length", 1, 2**31, MixtureError)
     if max_length is None and unit == "rows":
         return
     setting = 'unit="tokens"' if unit == "tokens" else f"max_length={max_length}"

@@ -53,6 +53,7 @@ class Stream:
         shift: run position of slot 0.
         accepted: changes of row counts, allowed by the user.
         resume: where to go on instead of at slot 0; earlier slots are then not held.
+        shared: whether several plans read it, so that nobody may update it.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Stream:
         shift: int = 0,
         accepted: Sequence[Accepted] = (),
         resume: Resume | None = None,
+        shared: bool = False,
     ) -> None:
         self.mixture = mixture
         self.sources = tuple(sources)
@@ -72,6 +74,7 @@ class Stream:
         self.shift = shift
         self.accepted = tuple(accepted)
         self.resume = resume
+        self.shared = shared
         self._curriculum = Curriculum(mixture, shift=shift)
         for slot, shares in updates:
             self._curriculum.update(slot, shares)

@@ -1,5 +1,6 @@
 """Plans under any updates: inside the certificate, independent of how they are read, saved and replayed."""
 
+import contextlib
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,10 +71,8 @@ def play(case: Case, *, look: bool, save: bool) -> list[Plan]:
         if save:
             plan = Plan.load_state_dict(case.mixture(), json.loads(json.dumps(plan.state_dict())))
         added = [Source(f"new{number}", rows=5 + number)] if joins else []
-        try:
+        with contextlib.suppress(PlanError):
             plan.update(weights[: len(plan.names) + len(added)], add=added, reason=str(number))
-        except PlanError:
-            pass
         if number == 2:
             done.append(plan)
             try:

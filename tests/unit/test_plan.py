@@ -173,6 +173,19 @@ class TestEpochs:
         with pytest.raises(PlanError, match="epoch 3"):
             capped.plan(epoch=3)
 
+    def test_a_used_up_source_is_not_waited_for(self) -> None:
+        sources = [Source("a", rows=10, max_epochs=1), Source("b", rows=10)]
+        plan = Mixture(sources, samples_per_epoch="all_seen").plan()
+        assert plan.counts(len(plan)).tolist() == [10, 10]
+        assert plan.next_epoch().counts(10).tolist() == [0, 10]
+        assert len(plan.next_epoch().next_epoch()) == 10
+
+    def test_many_fresh_epochs_with_stages(self) -> None:
+        staged = Mixture(
+            [Source("a", rows=3), Source("b", rows=2)], exhaustion="stop", stages=[Stage(9, {"a": 1, "b": 0})]
+        )
+        assert staged.plan(epoch=2000).counts(3).tolist() == [3, 0]
+
     @pytest.mark.parametrize("epoch", [-1, 1.0, True, "1"])
     def test_bad_epoch(self, epoch: Any) -> None:
         with pytest.raises(PlanError, match=f"epoch .* got {epoch!r}"):
