@@ -1,7 +1,6 @@
 """The public surface is a list: what is in it exists and is documented, what is not in it is private."""
 
 import importlib
-from types import ModuleType
 
 import pytest
 
