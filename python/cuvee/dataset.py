@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -74,35 +75,35 @@ class MixedDataset:
     def __getitem__(self, key: int) -> Any:
         return self.__getitems__([key])[0]
 
-    def __getitems__(self, keys: Sequence[int]) -> list[Any]:
+    def __getitems__(self, keys: list[int]) -> list[Any]:
         """Return the rows of the sampler's integers `keys`, in their order; every source is read once.
 
         Raises:
             SourceError: if a key is not the sampler's, or a row cannot carry the metadata.
         """
         try:
-            source, row, cycle = _core.unpack([key if key >= 0 else ~key for key in keys])
+            padded = min(keys, default=0) < 0
+            source, row, cycle = _core.unpack([key if key >= 0 else ~key for key in keys] if padded else keys)
         except (TypeError, ValueError) as error:
             raise SourceError(
                 f"keys must be integers made by MixtureSampler, but got {keys[0]!r}, ...; give the loader a "
                 "MixtureSampler, or index MixedDataset(mixture).in_order(plan) by position"
             ) from error
-        cycles = [PADDING if key < 0 else number for key, number in zip(keys, cycle.tolist(), strict=True)]
+        cycles = cycle.tolist()
+        if padded:
+            cycles = [PADDING if key < 0 else number for key, number in zip(keys, cycles, strict=True)]
         return self.rows(source.tolist(), row.tolist(), cycles)
 
     def rows(self, sources: Sequence[int], rows: Sequence[int], cycles: Sequence[int]) -> list[Any]:
         """Return row rows[j] of source sources[j] for every j, with its metadata."""
         found: list[Any] = [None] * len(sources)
-        places: dict[int, list[int]] = {}
+        places: defaultdict[int, list[int]] = defaultdict(list)
         for place, source in enumerate(sources):
-            places.setdefault(source, []).append(place)
+            places[source].append(place)
         for source, where in places.items():
             for place, row in zip(where, self._read(source, [rows[place] for place in where]), strict=True):
                 found[place] = row
-        if not self.metadata:
-            return found
-        draws = zip(found, sources, rows, cycles, strict=True)
-        return [self._with_metadata(row, self.names[source], index, cycle) for row, source, index, cycle in draws]
+        return self._annotated(found, sources, rows, cycles) if self.metadata else found
 
     def in_order(self, plan: Plan) -> InOrder:
         """Return the rows of `plan` as a map-style dataset: item i is the row at position i.
@@ -127,15 +128,20 @@ class MixedDataset:
             error.add_note(f"source {self.names[source]!r}: while reading rows {shown}")
             raise
 
-    def _with_metadata(self, row: object, name: str, index: int, cycle: int) -> dict[Any, Any]:
-        if not isinstance(row, Mapping):
-            raise SourceError(
-                f"source {name!r}: rows must be mappings to carry {META}, but got {type(row).__name__}; "
-                "pass metadata=False"
-            )
-        if META in row:
-            raise SourceError(_reserved(name))
-        return {**row, META: {"source": name, "source_index": index, "cycle": cycle}}
+    def _annotated(
+        self, found: list[Any], sources: Sequence[int], rows: Sequence[int], cycles: Sequence[int]
+    ) -> list[Any]:
+        annotated, names = [], self.names
+        for row, source, index, cycle in zip(found, sources, rows, cycles, strict=True):
+            if not (type(row) is dict or isinstance(row, Mapping)):  # the first is ten times as fast, and usual
+                raise SourceError(
+                    f"source {names[source]!r}: rows must be mappings to carry {META}, but got {type(row).__name__}; "
+                    "pass metadata=False"
+                )
+            if META in row:
+                raise SourceError(_reserved(names[source]))
+            annotated.append({**row, META: {"source": names[source], "source_index": index, "cycle": cycle}})
+        return annotated
 
 
 class InOrder:
