@@ -42,8 +42,9 @@ void set_weights(Plan& plan, i64 at, const Array<double>& weights, bool restart)
   plan.set_weights(slot, values, restart);
 }
 
-void resize_source(Plan& plan, u32 source, i64 rows, i64 cap, i64 at) {
-  plan.resize_source(not_negative(at, "at"), SourceId{source}, not_negative(rows, "rows"), not_negative(cap, "cap"));
+void resize_source(Plan& plan, u32 source, i64 rows, i64 cap, i64 at_draw, i64 cycle) {
+  plan.resize_source(SourceId{source}, not_negative(rows, "rows"), not_negative(cap, "cap"),
+                     not_negative(at_draw, "at_draw"), not_negative(cycle, "cycle"));
 }
 
 void fill(const Plan& plan, i64 start, Array<i32> source, Array<i64> row, Array<i32> cycle, u32 threads) {
@@ -135,7 +136,7 @@ void bind_growing(py::classh<Plan>& plan) {
           "restart", [](Plan& self, i64 slot) { self.restart(not_negative(slot, "at")); }, py::arg("at"),
           "Start the window grid anew at slot `at`.")
       .def("resize_source", &resize_source, py::arg("source"), py::kw_only(), py::arg("rows"), py::arg("cap"),
-           py::arg("at"), "Source has other rows from slot `at` on, beginning with a fresh cycle.")
+           py::arg("at_draw"), py::arg("cycle"), "Source has other rows from its draw `at_draw` on.")
       .def(
           "rewind", [](Plan& self, i64 slot) { self.rewind(not_negative(slot, "slot")); }, py::arg("slot"),
           "Drop the changes at slots >= `slot`.")

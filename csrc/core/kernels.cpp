@@ -37,7 +37,10 @@ std::vector<const Kernels*> available() {
 }  // namespace
 
 Block::Block(u32 capacity)
-    : share_of_slot(capacity), places(capacity), rows(capacity), arrivals{std::vector<u16>(capacity + 64), std::vector<u16>(capacity + 64)} {}
+    : share_of_slot(capacity),
+      places(capacity),
+      rows(capacity),
+      arrivals{std::vector<u16>(capacity + 64), std::vector<u16>(capacity + 64)} {}
 
 std::vector<std::string_view> instruction_sets() {
   std::vector<std::string_view> names;

@@ -47,7 +47,8 @@ struct Kernels {
   const char* name;
   /// Deals `count` arrivals of `root`, from clock `clock` on: fills shares and share_of_slot.
   void (*deal)(const Node* nodes, Ref root, u64 clock, u32 count, Block& block);
-  /// Fills places from share_of_slot; windows of `window` slots from the first on are permuted, keys by their first slot.
+  /// Fills places from share_of_slot; windows of `window` slots from the first on are permuted, keys by their first
+  /// slot.
   void (*arrange)(u64 windows_key, u64 first_slot, u32 window, u32 count, Block& block);
   /// out[t] = pi(first + t) for t < count.
   void (*permute)(const Bijection& pi, u64 first, u64 count, u64* out);

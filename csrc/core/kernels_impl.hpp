@@ -190,7 +190,8 @@ void deal(const Node* nodes, Ref root, u64 clock, u32 count, Block& block) {
 
 constexpr u32 kBatch = 256;
 
-// out[t] = place of `first` + t on the grid after one walk, t < count <= kBatch; loops of one operation a line, for the vectoriser.
+// out[t] = place of `first` + t on the grid after one walk, t < count <= kBatch; loops of one operation a line, for the
+// vectoriser.
 template <class Out>
 inline void permute_batch(const Bijection& pi, u64 first, u32 count, Out* out) {
   alignas(64) u32 x[kBatch];

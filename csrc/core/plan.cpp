@@ -15,7 +15,7 @@ double rows_of(i128 ulps) noexcept { return std::ldexp(static_cast<double>(ulps)
 
 u64 round_up(u64 value, u64 step) noexcept { return (value + step - 1) / step * step; }
 
-constexpr u32 kBlockSlots = 4096;       // dealt at once: small enough for the caches
+constexpr u32 kBlockSlots = 4096;          // dealt at once: small enough for the caches
 constexpr u64 kChunkDraws = u64{1} << 17;  // hashed at once by one thread
 
 }  // namespace
@@ -36,8 +36,8 @@ std::shared_lock<std::shared_mutex> Plan::reading(u64 slot) const {
 }
 
 void Plan::check_range(u64 start, u64 stop) const {
-  CUVEE_EXPECTS(start <= stop && stop <= ended_at_, std::out_of_range, "positions must be in 0..", ended_at_, ", but got ",
-                start, "..", stop);
+  CUVEE_EXPECTS(start <= stop && stop <= ended_at_, std::out_of_range, "positions must be in 0..", ended_at_,
+                ", but got ", start, "..", stop);
   CUVEE_EXPECTS(start >= segments_.front().first, std::out_of_range, "positions must be at least ",
                 segments_.front().first, ", where this plan was taken up, but got ", start);
 }
@@ -142,21 +142,26 @@ Slot Plan::slot_at(const Window& window, u64 position) const noexcept {
 SourceId Plan::source_at(Position position) const {
   const auto lock = reading(position.value + settings_.window);
   check_range(position.value, position.value + 1);
-  return find_source(position.value);
+  return descend(arrival_at(position.value));
 }
 
-SourceId Plan::find_source(u64 position) const {
+// Where the draw at a position enters the tree.
+Plan::Arrival Plan::arrival_at(u64 position) const noexcept {
   const Window window = window_of(position);
-  Ref ref = window.segment->root;
-  u64 clock = window.segment->root_clock + (slot_at(window, position).value - window.segment->first);
-  while (!ref.is_leaf()) {
-    const Node& node = forest_[ref];
+  const Segment& segment = *window.segment;
+  return {segment.root, segment.root_clock + (slot_at(window, position).value - segment.first)};
+}
+
+SourceId Plan::descend(Arrival at) const noexcept {
+  while (!at.ref.is_leaf()) {
+    const Node& node = forest_[at.ref];
+    __builtin_prefetch(&forest_[node.child[0]]);
+    __builtin_prefetch(&forest_[node.child[1]]);
     u64 index = 0;
-    const bool right = node.goes_right(clock, index);
-    clock = node.base[right] + index;
-    ref = node.child[right];
+    const bool right = node.goes_right(at.clock, index);
+    at = {node.child[right], node.base[right] + index};
   }
-  return ref.source();
+  return at.ref.source();
 }
 
 // Draws of the source at the end of `way` before `position` of the window that holds it: those before the window, then
@@ -255,8 +260,8 @@ void Plan::deal_range(u64 start, u64 stop, const Emit& emit) const {
           kernels_->permute({source.spec.rows, cycle_key(source.spec.row_key, cycle)}, rank, run, block.rows.data());
         else
           for (u32 t = 0; t < run; ++t) block.rows[t] = rank + t;
-        emit(window.first, share.source, static_cast<u32>(narrow<i32>(cycle, "cycle")), block.places.data() + share.begin + done,
-             block.rows.data(), run);
+        emit(window.first, share.source, static_cast<u32>(narrow<i32>(cycle, "cycle")),
+             block.places.data() + share.begin + done, block.rows.data(), run);
         done += run;
       }
     }
@@ -269,7 +274,8 @@ void Plan::fill(Position start, DrawColumns out, u32 threads) const {
   CUVEE_EXPECTS(out.row.size() == count && out.cycle.size() == count, std::invalid_argument,
                 "source, row and cycle must be of one size, but got ", count, ", ", out.row.size(), " and ",
                 out.cycle.size());
-  CUVEE_EXPECTS(start.value <= kEndless - count, std::out_of_range, "positions must be below 2^63, but got ", start.value);
+  CUVEE_EXPECTS(start.value <= kEndless - count, std::out_of_range, "positions must be below 2^63, but got ",
+                start.value);
   const u64 stop = start.value + count;
   const auto lock = reading(stop + settings_.window);
   check_range(start.value, stop);
@@ -279,21 +285,23 @@ void Plan::fill(Position start, DrawColumns out, u32 threads) const {
     i32* const sources = out.source.data() + first;
     i64* const rows = out.row.data() + first;
     i32* const cycles = out.cycle.data() + first;
-    deal_range(from, from + wanted, [=](u64 block, SourceId source, u32 cycle, const u16* places, const u64* drawn, u32 n) {
-      const u64 offset = block - from;  // wraps for the windows that `from` cuts
-      for (u32 t = 0; t < n; ++t) {
-        const u64 at = offset + places[t];
-        if (at >= wanted) continue;
-        sources[at] = static_cast<i32>(source.value);
-        rows[at] = static_cast<i64>(drawn[t]);
-        cycles[at] = static_cast<i32>(cycle);
-      }
-    });
+    deal_range(from, from + wanted,
+               [=](u64 block, SourceId source, u32 cycle, const u16* places, const u64* drawn, u32 n) {
+                 const u64 offset = block - from;  // wraps for the windows that `from` cuts
+                 for (u32 t = 0; t < n; ++t) {
+                   const u64 at = offset + places[t];
+                   if (at >= wanted) continue;
+                   sources[at] = static_cast<i32>(source.value);
+                   rows[at] = static_cast<i64>(drawn[t]);
+                   cycles[at] = static_cast<i32>(cycle);
+                 }
+               });
   });
 }
 
 void Plan::at(std::span<const i64> positions, DrawColumns out) const {
-  const auto lock = reading(positions.empty() ? 0 : static_cast<u64>(*std::ranges::max_element(positions)) + settings_.window);
+  const auto lock =
+      reading(positions.empty() ? 0 : static_cast<u64>(*std::ranges::max_element(positions)) + settings_.window);
   for (std::size_t i = 0; i < positions.size(); ++i) {
     const auto position = static_cast<u64>(positions[i]);
     check_range(position, position + 1);
@@ -305,11 +313,17 @@ void Plan::at(std::span<const i64> positions, DrawColumns out) const {
 }
 
 void Plan::sources_at(std::span<const i64> positions, std::span<i32> out) const {
-  const auto lock = reading(positions.empty() ? 0 : static_cast<u64>(*std::ranges::max_element(positions)) + settings_.window);
-  for (std::size_t i = 0; i < positions.size(); ++i) {
-    const auto position = static_cast<u64>(positions[i]);
-    check_range(position, position + 1);
-    out[i] = static_cast<i32>(find_source(position).value);
+  const auto lock =
+      reading(positions.empty() ? 0 : static_cast<u64>(*std::ranges::max_element(positions)) + settings_.window);
+  std::array<Arrival, 32> arrivals;  // some at once: the arithmetic of one need not wait for that of another
+  for (std::size_t done = 0; done < positions.size(); done += arrivals.size()) {
+    const std::size_t count = std::min(arrivals.size(), positions.size() - done);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto position = static_cast<u64>(positions[done + i]);
+      check_range(position, position + 1);
+      arrivals[i] = arrival_at(position);
+    }
+    for (std::size_t i = 0; i < count; ++i) out[done + i] = static_cast<i32>(descend(arrivals[i]).value);
   }
 }
 
@@ -332,12 +346,13 @@ std::string Plan::digest(Position start, Position stop, u32 threads) const {
       const u64 from = done + first;
       const u64 wanted = last - first;
       Record* const out = records.data() + first;
-      deal_range(from, from + wanted, [=](u64 block, SourceId source, u32 cycle, const u16* places, const u64* rows, u32 n) {
-        for (u32 t = 0; t < n; ++t) {
-          const u64 at = block - from + places[t];
-          if (at < wanted) out[at] = {source.value, cycle, rows[t]};
-        }
-      });
+      deal_range(from, from + wanted,
+                 [=](u64 block, SourceId source, u32 cycle, const u16* places, const u64* rows, u32 n) {
+                   for (u32 t = 0; t < n; ++t) {
+                     const u64 at = block - from + places[t];
+                     if (at < wanted) out[at] = {source.value, cycle, rows[t]};
+                   }
+                 });
     });
     digest.update(std::as_bytes(std::span(records.data(), count)));
   }
@@ -353,7 +368,8 @@ std::vector<i64> Plan::counts(Position position) const {
   std::vector<i64> counts(sources_.size());
   const bool inside = at < ended_at_;
   const Window window = inside ? window_of(at) : Window{at, at, nullptr};
-  for (u32 k = 0; k < counts.size(); ++k) counts[k] = static_cast<i64>(draws_when_absent(sources_[k], window.first, nullptr));
+  for (u32 k = 0; k < counts.size(); ++k)
+    counts[k] = static_cast<i64>(draws_when_absent(sources_[k], window.first, nullptr));
   leaves_at(window.first, [&](SourceId source, u64 clock, i128) { counts[source.value] = static_cast<i64>(clock); });
   if (window.first == at) return counts;
   Block block(settings_.window);
@@ -408,7 +424,8 @@ std::vector<double> Plan::integrals(u64 slot) const {
         for (u32 k = 0; k < active.size(); ++k) settle(k);
       version = segment.version;
       area = 0;
-      forest_.leaves(segment.root, segment.root_clock, 0, [&](SourceId source, u64, i128) { active[source.value] = true; });
+      forest_.leaves(segment.root, segment.root_clock, 0,
+                     [&](SourceId source, u64, i128) { active[source.value] = true; });
     }
     const Ref root = segment.root;
     const double weight = root.is_leaf() ? versions_[version][root.source().value] : forest_[root].weight;
@@ -428,8 +445,8 @@ std::vector<double> Plan::rebased(Slot slot) const {
 
 // --- back from draws to positions ------------------------------------------------------------------------------------
 
-// For each leaf of the segment: slots[source] = slot of its draw want(source, clock at the segment's first slot), unless
-// that is kEndless; kEndless if the draw lies before the segment's trees were made.
+// For each leaf of the segment: slots[source] = slot of its draw want(source, clock at the segment's first slot),
+// unless that is kEndless; kEndless if the draw lies before the segment's trees were made.
 template <class Want>
 void Plan::climb(const Segment& segment, std::span<u64> slots, const Want& want) const {
   std::vector<Turn> way;

@@ -52,8 +52,8 @@ class Plan {
   void set_weights(u64 at, std::span<const double> weights, bool restart);
   /// The window grid starts anew at slot `at`.
   void restart(u64 at);
-  /// From slot `at`, a window start, on the source has other rows: a fresh cycle begins there.
-  void resize_source(u64 at, SourceId source, u64 rows, u64 cap);
+  /// The source has other rows from its draw number `at_draw` on, which begins cycle `cycle`.
+  void resize_source(SourceId source, u64 rows, u64 cap, u64 at_draw, u64 cycle);
   /// Drops the changes at slots >= `slot`. Sources stay.
   void rewind(u64 slot);
 
@@ -152,6 +152,10 @@ class Plan {
     const Segment* segment;
   };
 
+  struct Arrival {
+    Ref ref;
+    u64 clock;
+  };
   struct Step;   // one level of a path from the root to a leaf, with residuals
   struct Turn {  // the same for reading
     const Node* node;
@@ -161,6 +165,7 @@ class Plan {
   void check_weights(std::span<const double> weights) const;
   void append(u64 first, u64 origin, const Branch& root, u32 nodes, u32 departures, u32 version, Cause cause);
   void drop_from(u64 slot);
+  void drop_last();
   void change(u64 at, std::span<const double> weights, bool restart);
   void check_change(u64 at) const;
 
@@ -188,7 +193,8 @@ class Plan {
   u64 grid_end(const Window& window) const noexcept;
   std::pair<u64, u64> cycle_and_rank(const Source& source, u64 draw) const;
   Draw draw_at(u64 position) const;
-  SourceId find_source(u64 position) const;
+  Arrival arrival_at(u64 position) const noexcept;
+  SourceId descend(Arrival at) const noexcept;
   std::vector<double> integrals(u64 slot) const;
   Slot slot_at(const Window& window, u64 position) const noexcept;
   u64 draws_before(const Window& window, std::span<const Turn> way, u64 position) const;

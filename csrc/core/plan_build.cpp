@@ -87,27 +87,25 @@ void Plan::restart(u64 at) {
   append(at, at, root, forest_.size(), static_cast<u32>(departures_.size()), version, Cause::restart);
 }
 
-void Plan::resize_source(u64 at, SourceId source, u64 rows, u64 cap) {
+void Plan::resize_source(SourceId source, u64 rows, u64 cap, u64 at_draw, u64 cycle) {
   const std::unique_lock lock(mutex_);
   CUVEE_EXPECTS(source.value < sources_.size(), std::out_of_range, "source must be below ", sources_.size(),
                 ", but got ", source.value);
   CUVEE_EXPECTS(rows >= 1 && rows <= kMaxRows, std::invalid_argument, "rows must be in 1..", kMaxRows, ", but got ",
                 rows);
-  grow(at);
-  check_change(at);
-  u64 draws = draws_when_absent(sources_[source.value], at, nullptr);
-  leaves_at(at, [&](SourceId leaf, u64 clock, i128) {
-    if (leaf == source) draws = clock;
-  });
-  Source& changed = sources_[source.value];
-  const u64 next_cycle = draws == 0 ? 0 : cycle_and_rank(changed, draws - 1).first + 1;
-  changed.earlier.insert(changed.earlier.begin(), changed.cycles);
-  changed.cycles = {draws, next_cycle, rows};
-  changed.spec.rows = rows;
-  changed.spec.cap = cap;
+  Source& resized = sources_[source.value];
+  CUVEE_EXPECTS(cap > at_draw && at_draw >= resized.cycles.first_draw, std::invalid_argument,
+                "at_draw must be below the cap ", cap, " and not before the last resize at ", resized.cycles.first_draw,
+                ", but got ", at_draw);
+  while (segments_.back().cause == Cause::exhaustion) drop_last();  // found again with the new cap
+  ended_at_ = kEndless;
+  ended_by_ = -1;
+  resized.earlier.insert(resized.earlier.begin(), resized.cycles);
+  resized.cycles = {at_draw, cycle, rows};
+  resized.spec.rows = rows;
+  resized.spec.cap = cap;
   caps_[source.value] = cap;
-  const Version weights = versions_[segment_of(at).version];
-  change(at, weights, false);
+  forest_.refresh(caps_);
 }
 
 void Plan::rewind(u64 slot) {
@@ -121,18 +119,23 @@ void Plan::drop_from(u64 slot) {
     const Segment& last = segments_.back();
     const bool is_change = last.cause == Cause::weights || last.cause == Cause::restart;
     if (last.first < slot || (last.first == slot && !is_change)) break;
-    forest_.shrink(last.nodes);
-    while (departures_.size() > last.departures) {
-      sources_[departures_.back().source.value].departure = departures_.back().before;
-      departures_.pop_back();
-    }
-    segments_.pop_back();
+    drop_last();
   }
-  versions_.resize(segments_.back().version + 1);
   if (ended_at_ > slot) {
     ended_at_ = kEndless;
     ended_by_ = -1;
   }
+}
+
+void Plan::drop_last() {
+  const Segment& last = segments_.back();
+  forest_.shrink(last.nodes);
+  while (departures_.size() > last.departures) {
+    sources_[departures_.back().source.value].departure = departures_.back().before;
+    departures_.pop_back();
+  }
+  segments_.pop_back();
+  versions_.resize(segments_.back().version + 1);
 }
 
 void Plan::change(u64 at, std::span<const double> weights, bool restart) {

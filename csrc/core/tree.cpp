@@ -69,18 +69,27 @@ Branch Forest::join(const Branch& first, const Branch& second, Clip clip, std::s
 Ref Forest::add(Node node, std::span<const u64> caps) {
   CUVEE_EXPECTS(nodes_.size() < kMaxSources, std::length_error, "nodes of a plan must be fewer than ", kMaxSources,
                 ", but got ", nodes_.size() + 1);
-  node.empties = kEndless;
-  for (int side = 0; side < 2; ++side) {
-    const u64 last = empties(node.child[side], caps);
-    if (last == kEndless) continue;
-    const u64 wanted = last - std::min(last, node.base[side]);
-    node.empties = std::min(node.empties, wanted == 0 ? 0 : node.arrivals_for(side, wanted));
-  }
+  node.empties = first_empty(node, caps);
   const double p = share(node);
   const double slope = std::max(p * reach(node.child[0]).slope, (1 - p) * reach(node.child[1]).slope);
   reach_.push_back({envelope_over(node, Deviation::owed), envelope_over(node, Deviation::half), rounded_up(slope)});
   nodes_.push_back(node);
   return Ref::node(static_cast<u32>(nodes_.size() - 1));
+}
+
+u64 Forest::first_empty(const Node& node, std::span<const u64> caps) const noexcept {
+  u64 first = kEndless;
+  for (int side = 0; side < 2; ++side) {
+    const u64 last = empties(node.child[side], caps);
+    if (last == kEndless) continue;
+    const u64 wanted = last - std::min(last, node.base[side]);
+    first = std::min(first, wanted == 0 ? 0 : node.arrivals_for(side, wanted));
+  }
+  return first;
+}
+
+void Forest::refresh(std::span<const u64> caps) {
+  for (Node& node : nodes_) node.empties = first_empty(node, caps);  // children come before their parents
 }
 
 Branch Forest::build(std::span<const Branch> leaves, Clip clip, std::span<const u64> caps) {

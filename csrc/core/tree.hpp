@@ -104,6 +104,8 @@ class Forest {
   const Node& operator[](Ref ref) const noexcept { return nodes_[ref.index()]; }
   u32 size() const noexcept { return static_cast<u32>(nodes_.size()); }
   std::size_t bytes() const noexcept { return nodes_.capacity() * sizeof(Node) + reach_.capacity() * sizeof(Reach); }
+  /// Computes anew at which clock each node empties, for other caps.
+  void refresh(std::span<const u64> caps);
   /// Drops the nodes made last.
   void shrink(u32 size);
 
@@ -153,6 +155,7 @@ class Forest {
   enum class Deviation : bool { half, owed };
 
   Reach reach(Ref ref) const noexcept { return ref.is_leaf() ? Reach{} : reach_[ref.index()]; }
+  u64 first_empty(const Node& node, std::span<const u64> caps) const noexcept;
   Envelope envelope_over(const Node& node, Deviation deviation) const noexcept;
   // Largest E of a leaf below `root`, or `known` if that is larger; ends once E is above `enough`.
   double largest_error(Ref root, double known, double enough, Deviation deviation) const;

@@ -81,8 +81,8 @@ class Plan:
         """Start a segment at slot `at`, which must be a window start (or, with restart=True, any slot: the window grid starts anew there)."""
     def restart(self, at: int) -> None:
         """Start the window grid anew at slot `at` >= the last change, same weights (an `all_seen` epoch)."""
-    def resize_source(self, source: int, *, rows: int, cap: int, at: int) -> None:
-        """Source has `rows` rows from slot `at` (a window start) on; a fresh cycle begins with its next draw."""
+    def resize_source(self, source: int, *, rows: int, cap: int, at_draw: int, cycle: int) -> None:
+        """Source has `rows` rows from draw number `at_draw` on, which begins cycle `cycle`."""
     def rewind(self, slot: int) -> None:
         """Drop every set_weights and restart whose slot is >= `slot`. Added sources stay."""
 
