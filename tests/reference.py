@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import xxhash
@@ -26,6 +27,7 @@ from reference_tree import (
     reweighted,
     source_of,
     without,
+    without_all,
 )
 
 ENDLESS = 2**63 - 1
@@ -38,6 +40,7 @@ class Segment:
     first: int
     tree: Subtree  # at `first`, residual 0
     weights: tuple[float, ...]
+    is_change: bool  # else the plan's beginning or an exhaustion
     given: dict[int, int]  # draws before `first` of the sources not in the tree
     parted: dict[int, int]  # residual with which they left
 
@@ -95,7 +98,6 @@ class ReferencePlan:
             raise ValueError(f"at must be in [{self.last_change}, {self.end}), but got {at}")
         if not restart and self.window(at)[0] != at:
             raise ValueError(f"at must be a window start, but got {at}")
-        self._forget_after(at)
         self._start(at, [float(w) for w in weights])
         if restart:
             self._restarts = sorted({*self._restarts, at})
@@ -106,11 +108,12 @@ class ReferencePlan:
         self._restarts = sorted({*self._restarts, at})
         self.last_change = at
 
-    def resize_source(self, source: int, *, rows: int, cap: int, at_draw: int, cycle: int) -> None:
-        self._stretches[source].append(Stretch(first=at_draw, cycle=cycle, rows=rows))
+    def resize_source(self, source: int, *, rows: int, cap: int, at: int) -> None:
+        draws = self.tree_counts(at)[source]
+        cycle = self.row_and_cycle(source, draws - 1)[1] + 1 if draws else 0
+        self._stretches[source].append(Stretch(first=draws, cycle=cycle, rows=rows))
         self._caps[source] = cap
-        self._forget_after(self.last_change)
-        self._find_exhaustions()
+        self._start(at, list(self.segment_at(at).weights))
 
     def _forget_after(self, slot: int) -> None:
         self._segments = [s for s in self._segments if s.first <= slot]
@@ -121,28 +124,37 @@ class ReferencePlan:
     def _start(self, at: int, weights: list[float]) -> None:
         """Section 4, weight change; the first segment too."""
         given = dict(enumerate(self.tree_counts(at)))
-        parted = dict(self._segments[-1].parted) if self._segments else {}
         wanted = [k for k in given if weights[k] > 0 and given[k] < self._caps[k]]
         if not wanted:
             raise ValueError(f"weights must leave a source that is not empty a weight above 0, but got {weights}")
         heaviest = max(weights[k] for k in wanted)
         scaled = [w / heaviest if k in wanted else 0.0 for k, w in enumerate(weights)]
+        self._forget_after(at)
+        while len(self._segments) > 1 and self._segments[-1].first == at and self._segments[-1].is_change:
+            self._segments.pop()  # later weights at one slot replace the earlier
         tree: Subtree | None = None
+        parted: dict[int, int] = {}
         if self._segments:
             tree = reweighted(self._segments[-1].at(at), scaled)
-            for leaf in sorted(leaves(tree), key=source_of):
-                if source_of(leaf) not in wanted and tree is not None:
-                    parted[source_of(leaf)] = next(x for x in leaves(tree) if source_of(x) == source_of(leaf)).residual
-                    tree = without(tree, source_of(leaf))
+            unwanted = sorted({source_of(leaf) for leaf in leaves(tree)} - set(wanted))
+            tree, parted = without_all(tree, unwanted)
+            parted |= {k: r for k, r in self._segments[-1].parted.items() if k not in parted}
         staying = {source_of(leaf): leaf.residual for leaf in leaves(tree)} if tree else {}
         if tree is None or len(staying) < len(wanted) or must_rebuild(tree):
             tree = build({k: (given[k], staying.get(k, 0)) for k in wanted}, weights, clipped=False)
-        self._append(at, tree, weights, given, parted)
+        self._append(at, tree, weights, given, parted, is_change=True)
         self.last_change = at
         self._find_exhaustions()
 
     def _append(
-        self, first: int, tree: Subtree, weights: Sequence[float], given: dict[int, int], parted: dict[int, int]
+        self,
+        first: int,
+        tree: Subtree,
+        weights: Sequence[float],
+        given: dict[int, int],
+        parted: dict[int, int],
+        *,
+        is_change: bool,
     ) -> None:
         inside = {source_of(leaf) for leaf in leaves(tree)}
         self._segments.append(
@@ -150,6 +162,7 @@ class ReferencePlan:
                 first=first,
                 tree=tree,
                 weights=tuple(weights),
+                is_change=is_change,
                 given={k: c for k, c in given.items() if k not in inside},
                 parted={k: r for k, r in parted.items() if k not in inside},
             )
@@ -175,7 +188,7 @@ class ReferencePlan:
                 tree = rebuilt(tree, segment.weights, clipped=True)
             given = dict(enumerate(self.tree_counts(boundary)))
             parted = segment.parted | {source_of(leaf): leaf.residual}
-            self._append(boundary, tree, segment.weights, given, parted)
+            self._append(boundary, tree, segment.weights, given, parted, is_change=False)
             self._restarts.append(boundary)
 
     # --- reading
@@ -221,8 +234,8 @@ class ReferencePlan:
 
     def rebased(self, slot: int) -> list[float]:
         owed = [Fraction(work, ROW) for work in self.work_ulps(slot)]
-        started = [s.first for s in self._segments if s.first < slot]
-        for first, last in zip(started, [*started[1:], slot], strict=True):
+        firsts = [s.first for s in self._segments if s.first < slot]
+        for first, last in pairwise([*firsts, slot]):
             owed = [x - share * (last - first) for x, share in zip(owed, self.shares(first), strict=True)]
         return [float(x) for x in owed]
 
@@ -230,9 +243,9 @@ class ReferencePlan:
         return [slot for slot, _ in self._exhaustions], [source for _, source in self._exhaustions]
 
     def slot_of(self, source: int, draw: int) -> int:
-        last = min(self.end, ENDLESS)
-        boundary = bisect_left(range(last + 1), draw + 1, key=lambda slot: self.tree_counts(slot)[source])
-        return boundary - 1 if boundary <= last else ENDLESS
+        boundaries = range(min(self.end + 1, ENDLESS))
+        boundary = bisect_left(boundaries, draw + 1, key=lambda slot: self.tree_counts(slot)[source])
+        return boundary - 1 if boundary < len(boundaries) else ENDLESS
 
     def seen_all(self, start: int) -> int:
         before = self.tree_counts(start)
@@ -244,7 +257,7 @@ class ReferencePlan:
             def seen(slot: int, need: dict[int, int] = need, segment: Segment = segment) -> bool:
                 return all(leaf.clock >= need[source_of(leaf)] for leaf in leaves(segment.at(slot)))
 
-            slots = range(max(segment.first, start), last)
+            slots = range(max(segment.first, start), min(last + 1, ENDLESS))
             if slots and (found := bisect_left(slots, True, key=seen)) < len(slots):
                 return slots[found]
         return ENDLESS

@@ -49,49 +49,56 @@ def fisher_yates(n: int, key: int) -> list[int]:
     return order
 
 
-def round_function(v: int, key: int) -> int:
+def round_hash(v: int, key: int) -> int:
     h = (v ^ key) * 0x9E3779B1 & 0xFFFFFFFF
     h ^= h >> 15
-    h = h * 0x85EBCA77 & 0xFFFFFFFF
-    h ^= h >> 13
-    return h * 0xC2B2AE3D & 0xFFFFFFFF
+    return h * 0x85EBCA77 & 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """The a x 2^s places that hold [0, n), n > 16, and the keys of the rounds."""
+    """The a x 2^s places that hold [0, n), n > 16."""
 
+    n: int
+    key: int
     width: int
     shift: int
-    round_keys: tuple[int, ...]
+    rounds: int
+
+    def change(self, r: int, v: int) -> int:
+        """What round r adds to x (r even, v = y) or flips in y (r odd, v = x)."""
+        if self.n <= 64:
+            byte = stream(self.key, r) >> 8 * v & 0xFF
+            return byte * self.width >> 8 if r % 2 == 0 else byte % 2**self.shift
+        h = round_hash(v, stream(self.key, r // 2) >> (32 if r % 2 else 0) & 0xFFFFFFFF)
+        return h * self.width >> 32 if r % 2 == 0 else h >> (32 - self.shift)
 
 
 def grid(n: int, key: int) -> Grid:
     bits = (n - 1).bit_length()
     shift = bits // 2
-    rounds = 8 if bits <= 16 else 6
-    keys = [stream(key, r // 2) >> (32 if r % 2 else 0) & 0xFFFFFFFF for r in range(rounds)]
-    return Grid(width=((n - 1) >> shift) + 1, shift=shift, round_keys=tuple(keys))
+    rounds = 10 if n < 64 else 8 if bits <= 12 else 6
+    return Grid(n=n, key=key, width=((n - 1) >> shift) + 1, shift=shift, rounds=rounds)
 
 
 def all_rounds(i: int, g: Grid) -> int:
-    x, y = i >> g.shift, i & ((1 << g.shift) - 1)
-    for r, key in enumerate(g.round_keys):
+    x, y = divmod(i, 2**g.shift)
+    for r in range(g.rounds):
         if r % 2 == 0:
-            x = (x + (round_function(y, key) * g.width >> 32)) % g.width
+            x = (x + g.change(r, y)) % g.width
         else:
-            y ^= round_function(x, key) >> (32 - g.shift)
-    return (x << g.shift) + y
+            y ^= g.change(r, x)
+    return x * 2**g.shift + y
 
 
 def all_rounds_undone(i: int, g: Grid) -> int:
-    x, y = i >> g.shift, i & ((1 << g.shift) - 1)
-    for r, key in reversed(list(enumerate(g.round_keys))):
+    x, y = divmod(i, 2**g.shift)
+    for r in reversed(range(g.rounds)):
         if r % 2 == 0:
-            x = (x - (round_function(y, key) * g.width >> 32)) % g.width
+            x = (x - g.change(r, y)) % g.width
         else:
-            y ^= round_function(x, key) >> (32 - g.shift)
-    return (x << g.shift) + y
+            y ^= g.change(r, x)
+    return x * 2**g.shift + y
 
 
 def permute(n: int, key: int, i: int) -> int:

@@ -136,6 +136,10 @@ def source_of(leaf: Subtree) -> int:
     return leaf.top.source
 
 
+def residual_of(tree: Subtree, source: int) -> int:
+    return next(leaf.residual for leaf in leaves(tree) if source_of(leaf) == source)
+
+
 def certificate(tree: Subtree, *, fresh: bool = False) -> float:
     """Section 6: the largest E of a leaf; with `fresh` the path sum, every |D| taken as 1/2."""
 
@@ -182,7 +186,7 @@ def without(tree: Subtree, source: int) -> Subtree | None:
     """The tree after a leaf has left at this boundary."""
     if isinstance(tree.top, Leaf):
         return None
-    owed = next(leaf.residual for leaf in leaves(tree) if source_of(leaf) == source)
+    owed = residual_of(tree, source)
     total = weight_without(tree.top, source)
 
     def path_copy(old: Subtree, wanted: int) -> Subtree:
@@ -197,6 +201,17 @@ def without(tree: Subtree, source: int) -> Subtree | None:
         return join(*((new_path, new_off) if path is left else (new_off, new_path)), clipped=True)
 
     return path_copy(tree, 0)
+
+
+def without_all(tree: Subtree, sources: Sequence[int]) -> tuple[Subtree | None, dict[int, int]]:
+    """The tree after leaves have left one by one, and the residuals with which they went."""
+    rest: Subtree | None = tree
+    parted = {}
+    for source in sources:
+        assert rest is not None
+        parted[source] = residual_of(rest, source)
+        rest = without(rest, source)
+    return rest, parted
 
 
 def must_rebuild(tree: Subtree) -> bool:
