@@ -190,23 +190,25 @@ class InOrder:
             PlanError: if the plan was updated after this view was made.
         """
         self._check_plan()
-        draws = self._draws([self._place(index) for index in indices])
+        if len(indices) == 0:
+            return []
+        for index in (min(indices), max(indices)):
+            if not -self._size <= index < self._size:
+                raise IndexError(f"index must be in [{-self._size}, {self._size}), but got {index}")
+        draws = self._draws(np.fromiter(map(operator.index, indices), np.int64, len(indices)) % self._size)
         return self.dataset.rows(draws.source.tolist(), draws.row.tolist(), draws.cycle.tolist())
 
-    def _place(self, index: int) -> int:
-        if not -self._size <= index < self._size:
-            raise IndexError(f"index must be in [{-self._size}, {self._size}), but got {index}")
-        return operator.index(index) % self._size
-
-    def _draws(self, places: list[int]) -> Draws:
+    def _draws(self, places: NDArray[np.int64]) -> Draws:
         """Return what is drawn at places of the order, each chunk of them looked up once."""
-        chunks, offsets = self._chunks(np.array(places, dtype=np.int64))
+        chunks, offsets = self._chunks(places)
+        if chunks.min() == chunks.max():
+            return _selected(self._chunk(int(chunks[0])), offsets)
         source, row = np.empty(len(places), dtype=np.int32), np.empty(len(places), dtype=np.int64)
         cycle = np.empty(len(places), dtype=np.int32)
         for chunk in np.unique(chunks).tolist():
             here = chunks == chunk
-            draws, at = self._chunk(chunk), offsets[here]
-            source[here], row[here], cycle[here] = draws.source[at], draws.row[at], draws.cycle[at]
+            draws = _selected(self._chunk(chunk), offsets[here])
+            source[here], row[here], cycle[here] = draws.source, draws.row, draws.cycle
         return Draws(source=source, row=row, cycle=cycle)
 
     def _chunks(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -217,9 +219,10 @@ class InOrder:
         return chunks, places - self._before[chunks]
 
     def _chunk(self, number: int) -> Draws:
-        if self._last is None or self._last[0] != number:
-            self._last = (number, _passing_draws(self._plan, number))
-        return self._last[1]
+        last = self._last
+        if last is None or last[0] != number:
+            self._last = last = (number, _passing_draws(self._plan, number))
+        return last[1]
 
     def _check_plan(self) -> None:
         if self._plan.version != self._version:
@@ -233,8 +236,11 @@ def _passing_draws(plan: Plan, chunk: int) -> Draws:
     draws = plan.draws(chunk * CHUNK, min((chunk + 1) * CHUNK, len(plan)))
     if plan.mixture.max_length is None:
         return draws
-    passes = plan.passes(draws)
-    return Draws(source=draws.source[passes], row=draws.row[passes], cycle=draws.cycle[passes])
+    return _selected(draws, np.flatnonzero(plan.passes(draws)))
+
+
+def _selected(draws: Draws, index: NDArray[np.int64]) -> Draws:
+    return Draws(source=draws.source[index], row=draws.row[index], cycle=draws.cycle[index])
 
 
 def _passing_before_chunks(plan: Plan) -> NDArray[np.int64]:

@@ -127,11 +127,11 @@ class MixtureSampler(Sampler[Any]):
 
         That is less than an epoch's after a state within it was loaded.
         """
-        plan, base = self.plan, self._course.base.position
-        if self._course.is_over():
-            plan, base = plan.next_epoch(), 0
+        course, plan, base = self._course, self.plan, self._course.base.position
         counted = (plan, plan.version, base)
         if self._length is None or self._length[0] != counted:
+            if course.is_over():
+                plan, base = plan.next_epoch(), 0
             self._length = (counted, self._deal.steps(count_passing(plan, base, len(plan))))
         return self._length[1]
 

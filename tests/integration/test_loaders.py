@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -19,7 +20,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from cuvee import MixedDataset, Mixture, MixtureSampler, PlanError, Source, SourceError
+from cuvee import Ledger, MixedDataset, Mixture, MixtureSampler, PlanError, Source, SourceError
 from loading import SIZES, WEIGHTS, Rows, mixture, reassembled, samplers
 
 META = "__cuvee_meta__"
@@ -204,6 +205,21 @@ def test_tracked_loader_carries_updates_at_once() -> None:
     assert (head + rest)[:1024] == expected(mix, stop=1024)
     assert {row["name"] for row in (head + rest)[1024:]} == {"b"}
     assert len(head + rest) == 2000
+
+
+def test_ledger_stays_exact_over_a_resume_of_the_stateful_loader() -> None:
+    mix = mixture(samples_per_epoch=400)
+    ledger, state = Ledger(mix.names).state_dict(), None
+    for taken in (7, 12, 100):
+        loader, book = stateful(mix, workers(2)), Ledger.from_state(ledger)
+        if state is not None:
+            loader.load_state_dict(state)
+        for batch in itertools.islice(loader.batch_sampler.track(loader), taken):
+            book.add_batch([row[META] for row in batch])
+        loader.batch_sampler.account(book)
+        assert book.scheduled.tolist() == book.trained.tolist()
+        ledger, state = book.state_dict(), loader.state_dict()
+    assert ledger["trained"] == mix.plan().counts(400).tolist()
 
 
 # --- the view in order

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuvee import Ledger, Mixture, MixtureSampler, PlanError, Source, StateError
+from cuvee import Ledger, Mixture, MixtureSampler, PlanError, Source, Stage, StateError
 from loading import mixture, packed, reassembled, samplers
 
 SMALL = {"a": 50, "b": 30, "c": 20}
@@ -310,6 +310,47 @@ def test_far_positions_load_at_once() -> None:
     sampler.load_state_dict(state)
     assert time.perf_counter() - began < 0.05
     assert next(iter(sampler)) == packed(sampler.plan, 1_000_000_000, 1_000_000_008)
+
+
+def token_lengths(size: int) -> np.ndarray:
+    return np.random.default_rng(size).integers(1, 50, size)
+
+
+KINDS = {
+    "all rows seen": lambda: mixture(SMALL, SHARES, samples_per_epoch="all_seen"),
+    "renormalize": lambda: mixture(SMALL, SHARES, exhaustion="renormalize"),
+    "stop": lambda: mixture(SMALL, SHARES, exhaustion="stop"),
+    "filtered": lambda: limited(150),
+    "tokens": lambda: Mixture(
+        [Source(name, rows=size, weight=SHARES[name], lengths=token_lengths(size)) for name, size in SMALL.items()],
+        unit="tokens", control_interval=64, samples_per_epoch=150, max_length=40,
+    ),
+    "curriculum": lambda: mixture(
+        SMALL, SHARES, samples_per_epoch=150, control_interval=16,
+        stages=[Stage(200, {"a": 1, "b": 1, "c": 8}, "linear")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+@settings(max_examples=8)
+def test_interruptions_change_nothing(kind, data) -> None:
+    mix = KINDS[kind]()
+    plan, expected = mix.plan(), []
+    for _ in range(4):
+        expected += packed(plan, passing=True)
+        plan = plan.next_epoch()
+    whole, state = [], None
+    while len(whole) < len(expected) - 200:
+        sampler = MixtureSampler(mix.plan(), batch_size=data.draw(st.integers(1, 20)))
+        if state is not None:
+            sampler.load_state_dict(json.loads(json.dumps(state)))
+        handed = list(itertools.islice(sampler, data.draw(st.integers(1, 20))))
+        trained = data.draw(st.integers(1, len(handed)))
+        whole += reassembled([handed[:trained]])
+        state = sampler.state_dict(batches=trained)
+    assert whole == expected[: len(whole)]
 
 
 # --- updates
