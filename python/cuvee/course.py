@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import operator
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,7 +74,7 @@ class Block:
     first: int  # steps of the course before this block
     start: Place
     items: list[Any]  # one per step
-    ends: list[int]  # position after each step
+    ends: NDArray[np.int64]  # position after each step
     accepted: int  # rows that all its steps take, over all ranks
     version: int  # of the plan when this was fetched
 
@@ -106,13 +105,16 @@ class Course:
 
     def __iter__(self) -> Iterator[Iterator[Any]]:
         while (block := self._next_block()).items:
-            for first, stop in self._handouts(block):
+            first = 0
+            stops = self._stops(block)
+            for stop, position in zip(stops.tolist(), block.ends[stops - 1].tolist(), strict=True):
                 self._given = block.first + stop
                 self._rest = iter(block.items[first:stop])
-                self.plan.issue(block.ends[stop - 1])
+                self.plan.issue(position)
                 yield self._rest
                 if self._block is not block or self.plan.version != block.version:
                     break  # another place was loaded, or the plan changed beyond what is issued
+                first = stop
         self.finished = True
 
     def place(self, steps: int) -> Place:
@@ -130,7 +132,7 @@ class Course:
         if block is None or block.first != first:
             block = self._fetch(first, start)
         accepted = min((steps - first) * self._deal.step, block.accepted)
-        return Place(position=block.ends[steps - first - 1], accepted=start.accepted + accepted)
+        return Place(position=int(block.ends[steps - first - 1]), accepted=start.accepted + accepted)
 
     def is_over(self) -> bool:
         """Return whether the epoch began before the base and no step is left from there on."""
@@ -140,19 +142,15 @@ class Course:
         """Return the position up to which a finished course went, rows skipped at the epoch's end included."""
         return self.place(self.handed).position if self._deal.drop_last else len(self.plan)
 
-    def _handouts(self, block: Block) -> Iterator[tuple[int, int]]:
-        """Yield the steps [first, stop) of each hand-out: one batch, or single rows up to the next window start.
+    def _stops(self, block: Block) -> NDArray[np.int64]:
+        """Return the steps after which a hand-out ends: each batch, but single rows only at the end of their window.
 
-        No update can change what comes before the next window start, so issuing these rows together refuses none.
+        No update can change the rest of a window that is begun, so issuing it as a whole refuses none.
         """
         if self._deal.batched:
-            yield from pairwise(range(len(block.items) + 1))
-            return
-        stop, window = 0, self.plan.mixture.window
-        while (first := stop) < len(block.items):
-            position = block.ends[first - 1] if first else block.start.position
-            stop = max(first + 1, bisect_right(block.ends, (position // window + 1) * window, lo=first))
-            yield first, stop
+            return np.arange(1, len(block.items) + 1)
+        windows = (block.ends - 1) // self.plan.mixture.window
+        return np.append(np.flatnonzero(np.diff(windows)) + 1, len(block.items))
 
     def _next_block(self) -> Block:
         start = self.place(self._given)
@@ -166,14 +164,14 @@ class Course:
         cut = len(accepted) - len(accepted) % deal.step
         full, short = accepted[:cut], accepted[cut:]
         items = deal.items(draws, full)
-        ends: list[int] = (start.position + 1 + full[deal.step - 1 :: deal.step]).tolist()
+        ends = start.position + 1 + full[deal.step - 1 :: deal.step]
         stop = start.position + len(draws)
         at_end = stop == len(self.plan)
         if at_end and len(short) and not deal.drop_last:
             items.append(deal.tail(draws, short))
-            ends.append(stop)
+            ends = np.append(ends, stop)
             cut = len(accepted)
-        elif at_end and ends and not len(short):
+        elif at_end and items and not len(short):
             ends[-1] = stop  # what follows the last accepted row is filtered
         return Block(first=first, start=start, items=items, ends=ends, accepted=cut, version=version)
 
