@@ -248,7 +248,7 @@ class Stream:
     def _resize(self) -> None:
         index = {source.name: k for k, source in enumerate(self.sources)}
         for change in self.accepted:
-            if change.field == "rows":
+            if change.field == "rows" and change.at_draw < change.cap:  # else used up: it draws no row any more
                 k = index[change.name]
                 self.core.resize_source(k, rows=change.now, cap=change.cap, at_draw=change.at_draw, cycle=change.cycle)
                 self._caps[k] = change.cap
