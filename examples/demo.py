@@ -4,7 +4,6 @@ Run `make demo`, or `python examples/demo.py`. The picture goes to demo-output/.
 """
 
 import json
-import shutil
 import sys
 import tempfile
 import time
@@ -22,8 +21,7 @@ from rich.padding import Padding
 from rich.table import Table
 from torch.utils.data import DataLoader
 
-from cuvee import Ledger, MixedDataset, Mixture, MixtureSampler
-from picture import draw_picture
+from cuvee import Ledger, MixedDataset, Mixture, MixtureSampler, Plan
 
 ROOT = Path(__file__).resolve().parents[1]
 MIX = ROOT / "examples" / "data" / "mix.json"
@@ -123,51 +121,55 @@ def interrupted(console: Console, folder: Path) -> tuple[Rows, Ledger]:
     return np.concatenate([first, second]), ledger
 
 
+def show_plan(console: Console, plan: Plan) -> None:
+    """Print what the plan will do, and what its author may want to know."""
+    summary = plan.summary()
+    console.print(plan_table(summary))
+    console.print(f"  {summary['planned_rows']:,} rows; schedule hash {plan.schedule_hash()}")
+    console.print(f"  certificate: no source is off by more than {summary['bound']:g} rows at any window's end")
+    for warning in summary["warnings"]:
+        console.print(Padding(f"note: {warning}", (0, 0, 0, 2)))
+    console.print()
+
+
+def save_picture(plan: Plan, rows: Rows) -> Path:
+    """Draw the run and return the path of the picture."""
+    from picture import draw_picture  # here, so that the ranks need not load matplotlib
+
+    OUTPUT.mkdir(exist_ok=True)
+    draw_picture(OUTPUT / "shares.png", plan, rows[:, 0], resumed_at=STOP_AFTER * GLOBAL_BATCH)
+    return OUTPUT / "shares.png"
+
+
 def main() -> int:
     """Run the demo; the exit code is 1 if the interrupted run differs from the uninterrupted one."""
     console, began = Console(highlight=False), time.perf_counter()
     mixture = open_mixture()
     plan = mixture.plan()
-    summary = plan.summary()
 
     console.rule("[bold]1  The plan", align="left")
-    console.print(plan_table(summary))
-    console.print(f"  {summary['planned_rows']:,} rows; spec hash {plan.spec_hash}")
-    console.print(f"  certificate: no source is off by more than {summary['bound']:g} rows at any window's end")
-    for warning in summary["warnings"]:
-        console.print(Padding(f"note: {warning}", (0, 0, 0, 2)))
+    show_plan(console, plan)
 
-    console.print()
     console.rule("[bold]2  One epoch through a DataLoader with two workers", align="left")
     sampler = MixtureSampler(plan, batch_size=GLOBAL_BATCH)
     whole = np.concatenate([rows_of(batch, plan.names) for batch in loader_of(mixture, sampler, 2)])
-    console.print(f"  {len(whole):,} rows in {len(sampler)} batches of {GLOBAL_BATCH}")
+    console.print(f"  {len(whole):,} rows in {len(sampler)} batches of {GLOBAL_BATCH}\n")
 
-    console.print()
     console.rule("[bold]3  The same epoch, interrupted, and resumed on twice the ranks", align="left")
-    folder = Path(tempfile.mkdtemp(prefix="cuvee-demo-"))
-    resumed, ledger = interrupted(console, folder)
-    shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="cuvee-demo-") as folder:
+        resumed, ledger = interrupted(console, Path(folder))
     same = np.array_equal(whole, resumed)
     verdict = "[green]the same rows in the same order" if same else "[red]DIFFERENT from the uninterrupted epoch"
-    console.print(f"  {len(resumed):,} rows: {verdict}[/]")
-    console.print(f"  schedule hash {plan.schedule_hash()}")
+    console.print(f"  {len(resumed):,} rows: {verdict}[/]\n")
 
-    console.print()
     console.rule("[bold]4  The ledger", align="left")
-    console.print(ledger.table())
+    console.print(ledger.table(), "")
 
-    OUTPUT.mkdir(exist_ok=True)
-    path = OUTPUT / "shares.png"
-    draw_picture(path, plan, resumed[:, 0], resumed_at=STOP_AFTER * GLOBAL_BATCH)
-    console.print()
     console.rule("[bold]5  The picture", align="left")
-    console.print(f"  requested and realised shares: {path.relative_to(ROOT)}")
+    console.print(f"  requested and realised shares: {save_picture(plan, resumed).relative_to(ROOT)}\n")
 
-    console.print()
     console.rule("[bold]What to try next", align="left")
-    console.print(NEXT)
-    console.print(f"\ndone in {time.perf_counter() - began:.0f} s")
+    console.print(f"{NEXT}\n\ndone in {time.perf_counter() - began:.0f} s")
     return 0 if same else 1
 
 

@@ -1,7 +1,6 @@
 """Weights changed while a run is under way, from what training reports, and the same run again from its journal.
 
-An update names the position from which it holds. What was handed out before stays as it was; the mixture and the
-journal, which records every update, are enough to compute the whole order again.
+An update names the position from which it holds. Mixture and journal are enough to compute the whole order again.
 """
 
 import tempfile
