@@ -1,0 +1,60 @@
+"""The command `cuvee`: one module per subcommand, each of which only parses arguments and prints."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from typing import Annotated, cast
+
+import typer
+
+from cuvee.errors import CuveeError
+
+from . import plan, preview, schema, verify
+from .output import complain, sentence_of
+
+BAD_INPUT = 2
+ClickException = cast(
+    "type[Exception]", typer.BadParameter.__mro__[2]
+)  # newer typers carry their own click, older ones import it
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.command("plan", short_help="Show what an epoch will give.")(plan.plan)
+app.command("preview", short_help="Show rows in the order of training.")(preview.preview)
+app.command("verify", short_help="Compare a plan or checkpoint with the data.")(verify.verify)
+app.command("schema", short_help="Print the JSON Schema of manifests.")(schema.schema)
+
+
+@app.callback(invoke_without_command=True)
+def cuvee(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,  # noqa: FBT002
+) -> None:
+    """Mix datasets in exact proportions, in an order that can be resumed anywhere.
+
+    Exit codes: 0 all is well, 1 `verify` found a difference, 2 something given is wrong.
+    """
+    if version:
+        from cuvee import __version__
+
+        typer.echo(f"cuvee {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    Args:
+        arguments: what stands after `cuvee`; None takes them from `sys.argv`.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a name must not stop us
+    try:
+        code = app(args=arguments, prog_name="cuvee", standalone_mode=False)
+    except (CuveeError, ClickException, ModuleNotFoundError) as error:
+        complain(sentence_of(error))
+        return BAD_INPUT
+    return code if isinstance(code, int) else 0

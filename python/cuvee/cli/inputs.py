@@ -1,0 +1,201 @@
+"""How a mixture is named on the command line: a manifest, or its sources inline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import typer
+
+from cuvee.checks import bound_text, nearest
+from cuvee.errors import ManifestError
+from cuvee.records import show
+
+from .output import working
+
+if TYPE_CHECKING:
+    from cuvee import Manifest, Mixture
+
+EXHAUSTIONS = ("stop", "cycle", "renormalize")
+
+
+def integer(low: int, end: int = 2**63) -> Callable[[str], int]:
+    """Return a parser of options that hold an integer in [low, end)."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = -1
+        if low <= number < end:
+            return number
+        raise typer.BadParameter(f"must be an integer in [{low}, {bound_text(end)}), but got {show(text)}")
+
+    return parse
+
+
+def _exhaustion(text: str) -> str:
+    if text in EXHAUSTIONS:
+        return text
+    hint = nearest(text, EXHAUSTIONS)
+    raise typer.BadParameter(f"must be stop, cycle or renormalize, but got {show(text)}{hint}")
+
+
+def _samples_per_epoch(text: str) -> int | str:
+    if text == "all_seen":
+        return text
+    try:
+        return integer(1)(text)
+    except typer.BadParameter:
+        raise typer.BadParameter(f"must be an integer in [1, 2**63) or all_seen, but got {show(text)}") from None
+
+
+ManifestArgument = Annotated[
+    Path | None, typer.Argument(metavar="MANIFEST", help="JSON file that describes the mixture.", show_default=False)
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--dataset-mix-config", metavar="PATH", help="The same as MANIFEST.", show_default=False),
+]
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dataset-source",
+        metavar="NAME=PATH:WEIGHT",
+        help="Inline mixture: a source; repeat it, at least twice.",
+        show_default=False,
+    ),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        "--dataset-mix-seed",
+        metavar="N",
+        parser=integer(0),
+        help="Inline mixture: seed of the order.  [default: 42]",
+        show_default=False,
+    ),
+]
+ExhaustionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset-mix-exhaustion",
+        metavar="POLICY",
+        parser=_exhaustion,
+        help="Inline mixture: when a source is used up, stop, cycle or renormalize.  [default: cycle]",
+        show_default=False,
+    ),
+]
+SamplesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset-mix-samples-per-epoch",
+        metavar="N",
+        parser=_samples_per_epoch,
+        help="Inline mixture: rows per epoch under cycle, or all_seen.  [default: the sum of rows]",
+        show_default=False,
+    ),
+]
+LoaderOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset-loader-fn",
+        metavar="FILE.py[:FUNCTION]",
+        help="Function that makes rows of each source.",
+        show_default=False,
+    ),
+]
+LengthColumnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--length-column",
+        metavar="NAME",
+        help="Column that holds the tokens of each row.",
+        show_default=False,
+    ),
+]
+EpochOption = Annotated[
+    int, typer.Option("--epoch", metavar="N", parser=integer(0, 2**62), help="Which epoch, from 0 on.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureInput:
+    """What the user gave to name a mixture.
+
+    Raises:
+        ManifestError: not exactly one form was used.
+    """
+
+    manifest: Path | None
+    config: Path | None
+    sources: list[str]
+    seed: int | None
+    exhaustion: str | None
+    samples_per_epoch: int | str | None
+    loader: str | None
+    length_column: str | None
+
+    def __post_init__(self) -> None:
+        given = self._forms()
+        if len(given) != 1:
+            raise ManifestError(
+                "mixture must be given once, as MANIFEST, --dataset-mix-config or --dataset-source, but got "
+                + (" and ".join(given) or "none")
+            )
+        settings = self._inline_settings()
+        if settings and not self.sources:
+            raise ManifestError(
+                f"{next(iter(settings))} must come with --dataset-source, but got a manifest: {self.path_text!r}; "
+                "set it there"
+            )
+        if len(self.sources) == 1:
+            raise ManifestError(f"--dataset-source must be given at least twice, but got only {self.sources[0]!r}")
+
+    @property
+    def path(self) -> Path | None:
+        """The manifest's file; None if the mixture is inline."""
+        return self.manifest or self.config
+
+    @property
+    def path_text(self) -> str:
+        """The mixture as messages name it."""
+        return str(self.path) if self.path else "--dataset-source"
+
+    def open(self) -> Mixture:
+        """Read the description, open every source and return the mixture."""
+        from cuvee import Mixture, manifest
+        from cuvee.sources import load_function
+
+        document = manifest.load(self.path) if self.path else self._inline_manifest()
+        loader = load_function(self.loader) if self.loader is not None else None
+        with working(f"Opening {len(document.sources)} sources"):
+            return Mixture._open(document, loader=loader, length_column=self.length_column)  # noqa: SLF001
+
+    def _inline_manifest(self) -> Manifest:
+        from cuvee import manifest
+
+        return manifest.from_inline(
+            self.sources,
+            seed=42 if self.seed is None else self.seed,
+            exhaustion=self.exhaustion or "cycle",
+            samples_per_epoch=cast("int | Literal['all_seen'] | None", self.samples_per_epoch),
+        )
+
+    def _forms(self) -> list[str]:
+        forms: dict[str, Any] = {
+            f"MANIFEST {str(self.manifest)!r}": self.manifest,
+            f"--dataset-mix-config {str(self.config)!r}": self.config,
+            f"--dataset-source {self.sources[0]!r}" if self.sources else "": self.sources,
+        }
+        return [form for form, value in forms.items() if value]
+
+    def _inline_settings(self) -> dict[str, Any]:
+        settings = {
+            "--dataset-mix-seed": self.seed,
+            "--dataset-mix-exhaustion": self.exhaustion,
+            "--dataset-mix-samples-per-epoch": self.samples_per_epoch,
+        }
+        return {f"{option} {value}": value for option, value in settings.items() if value is not None}
