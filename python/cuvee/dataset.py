@@ -82,17 +82,13 @@ class MixedDataset:
             SourceError: if a key is not the sampler's, or a row cannot carry the metadata.
         """
         try:
-            padded = min(keys, default=0) < 0
-            source, row, cycle = _core.unpack([key if key >= 0 else ~key for key in keys] if padded else keys)
+            sources, rows, cycles = _unpacked(keys)
         except (TypeError, ValueError) as error:
             raise SourceError(
-                f"keys must be integers made by MixtureSampler, but got {keys[0]!r}, ...; give the loader a "
+                f"keys must be integers made by MixtureSampler, but got {_first_bad(keys)!r}; give the loader a "
                 "MixtureSampler, or index MixedDataset(mixture).in_order(plan) by position"
             ) from error
-        cycles = cycle.tolist()
-        if padded:
-            cycles = [PADDING if key < 0 else number for key, number in zip(keys, cycles, strict=True)]
-        return self.rows(source.tolist(), row.tolist(), cycles)
+        return self.rows(sources, rows, cycles)
 
     def rows(self, sources: Sequence[int], rows: Sequence[int], cycles: Sequence[int]) -> list[Any]:
         """Return row rows[j] of source sources[j] for every j, with its metadata."""
@@ -229,6 +225,25 @@ class InOrder:
             raise PlanError(
                 "plan must stay as it was when in_order(plan) was called, but it was updated; make a new view"
             )
+
+
+def _unpacked(keys: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """Return sources, rows and cycles of a sampler's integers; a negative one is the complement of a key: padding."""
+    padded = min(keys, default=0) < 0
+    source, row, cycle = _core.unpack([key if key >= 0 else ~key for key in keys] if padded else keys)
+    cycles: list[int] = cycle.tolist()
+    if padded:
+        cycles = [PADDING if key < 0 else number for key, number in zip(keys, cycles, strict=True)]
+    return source.tolist(), row.tolist(), cycles
+
+
+def _first_bad(keys: list[int]) -> object:
+    for key in keys:
+        try:
+            _unpacked([key])
+        except (TypeError, ValueError):
+            return key
+    return keys
 
 
 def _passing_draws(plan: Plan, chunk: int) -> Draws:

@@ -117,6 +117,11 @@ def test_plain_index_is_refused_with_the_cure(key) -> None:
         MixedDataset(mixture())[key]
 
 
+def test_the_bad_key_of_a_batch_is_named() -> None:
+    with pytest.raises(SourceError, match="but got 'x';"):
+        MixedDataset(mixture()).__getitems__([*pack((0, 1, 0)), "x"])
+
+
 def test_length_is_refused_with_the_cure() -> None:
     dataset = MixedDataset(mixture())
     with pytest.raises(TypeError, match=r"MixtureSampler.*in_order\(plan\)"):
