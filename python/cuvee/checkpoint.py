@@ -62,6 +62,8 @@ def state_of(plan: Plan, epoch: Epoch, issued: int) -> dict[str, Any]:
             "slot": resume.slot,
             "snapshot": base64.b64encode(resume.snapshot).decode(),
             "debts": list(resume.debts),
+            "counted": resume.counted,
+            "given": list(resume.given),
             "base": epoch.base.tolist(),
         }
     return state
@@ -191,6 +193,9 @@ def _check_allowed(changed: Sequence[Difference], accepts: frozenset[str]) -> No
 
 def _acceptance(mixture: Mixture, state: Mapping[str, Any], journal: Journal, changed: Sequence[Difference]) -> Change:
     """Return the journal entry that records which changes of the data were allowed."""
+    recounted = [change for change in changed if change.field in ("rows", "lengths")]
+    if recounted and mixture.unit == "tokens" and mixture.samples_per_epoch == "all_seen":
+        raise StateError(f'{recounted[0]}, which "all_seen" epochs in tokens cannot go on from; begin a new run')
     cycle = mixture.exhaustion == "cycle"
     epoch, given = None if cycle else state["epoch"], dict(zip(mixture.names, state["given"], strict=False))
     accepted = [_accepted(mixture, journal, change, given[str(change.source)], epoch) for change in changed]
@@ -234,5 +239,7 @@ def _stream_of(state: Mapping[str, Any] | None) -> dict[str, Any]:
         slot=state["slot"],
         snapshot=base64.b64decode(state["snapshot"], validate=True),
         debts=tuple(float(debt) for debt in state["debts"]),
+        counted=state["counted"],
+        given=tuple(state["given"]),
     )
     return {"resume": resume, "base": tuple(state["base"])}

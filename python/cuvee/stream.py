@@ -32,11 +32,21 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """Where to go on with a stream whose segments were built step by step: the core at a control point."""
+    """Where to go on with a stream whose segments were built step by step.
+
+    Attributes:
+        slot: the last control point.
+        snapshot: the core there.
+        debts: tokens owed there, per source.
+        counted: position up to which rows were handed out.
+        given: tokens per source from the control point up to there, by the lengths the rows had.
+    """
 
     slot: int
     snapshot: bytes
     debts: tuple[float, ...]
+    counted: int
+    given: tuple[int, ...]
 
 
 class Stream:
@@ -155,16 +165,21 @@ class Stream:
         return sorted(slot for slot in changed if start < slot < stop)
 
     def snapshot(self, slot: int) -> Resume | None:
-        """Return where to go on for positions from `slot` on; None if that is cheap from the start."""
-        if not self.mixture.steered or self._all_seen:
+        """Return where to go on for positions from `slot` on; None where going on begins at the start."""
+        if not self.mixture.steered or self._all_seen or slot == 0:
             return self.resume
+        if self.resume is not None and slot < self.resume.counted:
+            raise IndexError(f"position must be at least {self.resume.counted}, where the run went on, but got {slot}")
         with self._lock:
             self.ensure(slot)
             point = next((point for point in reversed(self._points) if point.slot < slot), self._points[0])
-            if point.slot == 0:
-                return None
-            snapshot = self.core.snapshot(slot=point.slot)
-        return Resume(slot=point.slot, snapshot=snapshot, debts=tuple(point.debts.tolist()))
+            return Resume(
+                slot=point.slot,
+                snapshot=self.core.snapshot(slot=point.slot),
+                debts=tuple(point.debts.tolist()),
+                counted=slot,
+                given=tuple(self._given(point.slot, slot).tolist()),
+            )
 
     # --- changing
 
@@ -339,12 +354,21 @@ class Stream:
         """Return the token debts at `at`: settled since the last control point, dropped where a source leaves."""
         if self._tokens is None:
             return before.debts
-        given = np.zeros(len(self.sources), dtype=np.int64)
-        for first in range(before.slot, at, 1 << 16):
-            source, row = self._draws(first, min(at, first + (1 << 16)))
-            given += self.lengths.tokens(source, row)
-        debts = self._tokens.settle(before.debts, before.shares, given)
+        debts = self._tokens.settle(before.debts, before.shares, self._given(before.slot, at))
         return np.where(shares > 0, debts, 0.0)
+
+    def _given(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the tokens each source gives at positions start, ..., stop-1, `start` being a control point."""
+        given = np.zeros(len(self.sources), dtype=np.int64)
+        if self._tokens is None:
+            return given
+        if self.resume is not None and start == self.resume.slot:
+            start = self.resume.counted
+            given[: len(self.resume.given)] = self.resume.given
+        for first in range(start, stop, 1 << 16):
+            source, row = self._draws(first, min(stop, first + (1 << 16)))
+            given += self.lengths.tokens(source, row)
+        return given
 
     def _residuals(self, before: Point, at: int) -> F64:
         """Return the row residuals at `at`, 0 for a source that joins there; shape (K,)."""

@@ -209,6 +209,28 @@ class TestTokenPlans:
         with pytest.raises(IndexError):
             resumed.draws(0, 10)
 
+    def test_a_resumed_run_goes_on_over_other_data_from_where_it_was(self) -> None:
+        rng = np.random.default_rng(6)
+        lengths = {name: rng.integers(1, 1000, 300) for name in "ab"}
+
+        def mixture(rows: int) -> Mixture:
+            sources = [Source("a", rows=rows, lengths=lengths["a"][:rows]), Source("b", rows=300, lengths=lengths["b"])]
+            return Mixture(sources, unit="tokens", samples_per_epoch=5000, control_interval=100, window=8)
+
+        plan = mixture(300).plan()
+        plan.issue(2345)
+        resumed = Plan.load_state_dict(mixture(250), plan.state_dict(), accept_changes=["a"])
+        draws = resumed.draws(2345, 5000)
+        assert sorted(draws.row[draws.source == 0][:250].tolist()) == list(range(250))
+        assert token_shares(resumed, 5000, 2345) == pytest.approx([0.5, 0.5], abs=0.02)
+        for position in (2345, 2350, 4000):
+            resumed.issue(position)
+            again = Plan.load_state_dict(mixture(250), resumed.state_dict())
+            assert again.schedule_hash(position) == resumed.schedule_hash(position)
+            assert again.next_epoch().schedule_hash() == resumed.next_epoch().schedule_hash()
+        with pytest.raises(IndexError, match="at least 2345, where the run went on, but got 2000"):
+            resumed.state_dict(issued=2000)
+
     def test_updates_are_shares_of_tokens(self) -> None:
         looked, blind = by_tokens(samples_per_epoch=100_000).plan(), by_tokens(samples_per_epoch=100_000).plan()
         looked.schedule_hash()
