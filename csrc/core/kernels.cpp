@@ -36,10 +36,12 @@ std::vector<const Kernels*> available() {
 
 }  // namespace
 
+// Whole vectors are loaded and stored, so that the ends need room.
 Block::Block(u32 capacity)
-    : share_of_slot(capacity),
-      places(capacity),
-      rows(capacity),
+    : share_of_slot(capacity + 64),
+      share_of_position(capacity + 64),
+      rows(capacity + 64),
+      cycles(capacity + 64),
       arrivals{std::vector<u16>(capacity + 64), std::vector<u16>(capacity + 64)} {}
 
 std::vector<std::string_view> instruction_sets() {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -16,13 +15,14 @@ inline constexpr u32 kMaxBlock = u32{1} << 16;
 /// What one source got of a block: draws first_draw, ..., first_draw + count - 1.
 struct Share {
   SourceId source;
-  u32 begin;  // where its draws stand in Block::places
+  u32 begin;  // where its draws stand in Block::rows and Block::cycles
   u32 count;
   u64 first_draw;
 };
 
 /// Working memory of one thread for one block of slots.
 struct Block {
+  /// A node of the tree with the arrivals it has still to split.
   struct Visit {
     Ref ref;
     u32 begin;
@@ -34,24 +34,36 @@ struct Block {
   explicit Block(u32 capacity);
 
   std::vector<Share> shares;
-  std::vector<u16> share_of_slot;  // index into shares
-  std::vector<u16> places;         // offsets of positions, grouped by share, ascending within each
-  std::vector<u64> rows;
+  std::vector<u16> share_of_slot;      // index into shares
+  std::vector<u16> share_of_position;  // the same in the order in which draws are handed out
+  std::vector<u64> rows;               // share after share, each in the order of its draws
+  std::vector<i32> cycles;             // of the same draws
   std::vector<u16> arrivals[2];
-  std::vector<u32> cursors;
   std::vector<Visit> open;
+  std::vector<u32> cursors;  // per share, its next draw
+  std::vector<i32> sources;  // per share
+};
+
+/// Where draws are written, from some position on.
+struct DrawPointers {
+  i32* source;
+  i64* row;
+  i32* cycle;
 };
 
 /// The loops that are worth writing for each instruction set. All give the same bits.
+///
+/// A block of draws is made in four stages: deal -> arrange -> rows (`permute`, one call per share and cycle) -> write.
 struct Kernels {
   const char* name;
   /// Deals `count` arrivals of `root`, from clock `clock` on: fills shares and share_of_slot.
   void (*deal)(const Node* nodes, Ref root, u64 clock, u32 count, Block& block);
-  /// Fills places from share_of_slot; windows of `window` slots from the first on are permuted, keys by their first
-  /// slot.
+  /// Fills share_of_position: windows of `window` slots from `first_slot` on are permuted, each with its own key.
   void (*arrange)(u64 windows_key, u64 first_slot, u32 window, u32 count, Block& block);
   /// out[t] = pi(first + t) for t < count.
   void (*permute)(const Bijection& pi, u64 first, u64 count, u64* out);
+  /// Writes the draws of the block's positions [begin, end), once: the shares' draws are taken from their first on.
+  void (*write)(Block& block, u32 begin, u32 end, DrawPointers out);
   /// out[t] = pi(t) for t < pi.size() <= 2^16.
   void (*permute_window)(const Bijection& pi, u16* out);
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "error.hpp"
 #include "hash.hpp"
@@ -15,8 +16,10 @@ double rows_of(i128 ulps) noexcept { return std::ldexp(static_cast<double>(ulps)
 
 u64 round_up(u64 value, u64 step) noexcept { return (value + step - 1) / step * step; }
 
-constexpr u32 kBlockSlots = 4096;          // dealt at once: small enough for the caches
 constexpr u64 kChunkDraws = u64{1} << 17;  // hashed at once by one thread
+
+// Slots dealt at once: few enough for the caches, many enough for a middling source to fill vectors.
+u64 block_slots(u64 sources) noexcept { return std::clamp<u64>(512 * sources, 4096, kMaxBlock); }
 
 }  // namespace
 
@@ -231,7 +234,7 @@ Draw Plan::at(Position position) const {
 
 // --- many draws ------------------------------------------------------------------------------------------------------
 
-// Deals the slots [window.first, end), whole windows of one grid.
+// Deals the slots [window.first, end), whole windows of one grid, and arranges them.
 void Plan::deal(const Window& window, u64 end, Block& block) const {
   const Segment& segment = *window.segment;
   const auto count = static_cast<u32>(end - window.first);
@@ -239,33 +242,38 @@ void Plan::deal(const Window& window, u64 end, Block& block) const {
   kernels_->arrange(settings_.windows_key, window.first, settings_.window, count, block);
 }
 
-// Calls emit(first, source, cycle, places, rows, count) for each run of draws of one cycle in each block that meets
-// [start, stop): the t-th stands at position first + places[t], which at the ends can lie outside of [start, stop).
-template <class Emit>
-void Plan::deal_range(u64 start, u64 stop, const Emit& emit) const {
+// Rows and cycles of a share's draws: a run for each cycle it meets.
+void Plan::draw_rows(const Share& share, Block& block) const {
+  const Source& source = sources_[share.source.value];
+  for (u32 done = 0; done < share.count;) {
+    const auto [cycle, rank] = cycle_and_rank(source, share.first_draw + done);
+    const auto run = static_cast<u32>(std::min<u64>(share.count - done, source.spec.rows - rank));
+    u64* const rows = block.rows.data() + share.begin + done;
+    if (settings_.shuffle)
+      kernels_->permute({source.spec.rows, cycle_key(source.spec.row_key, cycle)}, rank, run, rows);
+    else
+      std::iota(rows, rows + run, rank);
+    std::fill_n(block.cycles.data() + share.begin + done, run, narrow<i32>(cycle, "cycle"));
+    done += run;
+  }
+}
+
+// Writes the draws at [start, stop): block after block, deal -> arrange -> rows -> write.
+void Plan::write_range(u64 start, u64 stop, DrawPointers out) const {
   const u64 window_slots = settings_.window;
-  const u64 most = std::max<u64>(window_slots, kBlockSlots / window_slots * window_slots);
+  const u64 most = std::max(window_slots, block_slots(sources_.size()) / window_slots * window_slots);
   Block block(static_cast<u32>(std::min(most, round_up(stop - start, window_slots) + window_slots)));
   for (u64 position = start; position < stop;) {
     const Window window = window_of(position);
     const u64 wanted = std::min(most, round_up(stop - window.first, window_slots));
     const u64 end = std::min(grid_end(window), window.first + wanted);
     deal(window, end, block);
-    for (const Share& share : block.shares) {
-      const Source& source = sources_[share.source.value];
-      for (u32 done = 0; done < share.count;) {
-        const auto [cycle, rank] = cycle_and_rank(source, share.first_draw + done);
-        const auto run = static_cast<u32>(std::min<u64>(share.count - done, source.spec.rows - rank));
-        if (settings_.shuffle)
-          kernels_->permute({source.spec.rows, cycle_key(source.spec.row_key, cycle)}, rank, run, block.rows.data());
-        else
-          for (u32 t = 0; t < run; ++t) block.rows[t] = rank + t;
-        emit(window.first, share.source, static_cast<u32>(narrow<i32>(cycle, "cycle")),
-             block.places.data() + share.begin + done, block.rows.data(), run);
-        done += run;
-      }
-    }
-    position = end;
+    for (const Share& share : block.shares) draw_rows(share, block);
+    const u64 last = std::min(stop, end);
+    const u64 offset = position - start;
+    kernels_->write(block, static_cast<u32>(position - window.first), static_cast<u32>(last - window.first),
+                    {out.source + offset, out.row + offset, out.cycle + offset});
+    position = last;
   }
 }
 
@@ -280,22 +288,8 @@ void Plan::fill(Position start, DrawColumns out, u32 threads) const {
   const auto lock = reading(stop + settings_.window);
   check_range(start.value, stop);
   split_over_threads(count, threads, [&](u32, u64 first, u64 last) {
-    const u64 from = start.value + first;
-    const u64 wanted = last - first;
-    i32* const sources = out.source.data() + first;
-    i64* const rows = out.row.data() + first;
-    i32* const cycles = out.cycle.data() + first;
-    deal_range(from, from + wanted,
-               [=](u64 block, SourceId source, u32 cycle, const u16* places, const u64* drawn, u32 n) {
-                 const u64 offset = block - from;  // wraps for the windows that `from` cuts
-                 for (u32 t = 0; t < n; ++t) {
-                   const u64 at = offset + places[t];
-                   if (at >= wanted) continue;
-                   sources[at] = static_cast<i32>(source.value);
-                   rows[at] = static_cast<i64>(drawn[t]);
-                   cycles[at] = static_cast<i32>(cycle);
-                 }
-               });
+    write_range(start.value + first, start.value + last,
+                {out.source.data() + first, out.row.data() + first, out.cycle.data() + first});
   });
 }
 
@@ -343,16 +337,13 @@ std::string Plan::digest(Position start, Position stop, u32 threads) const {
   for (u64 done = start.value; done < stop.value; done += round) {
     const u64 count = std::min(round, stop.value - done);
     split_over_threads(count, threads, [&](u32, u64 first, u64 last) {
-      const u64 from = done + first;
-      const u64 wanted = last - first;
-      Record* const out = records.data() + first;
-      deal_range(from, from + wanted,
-                 [=](u64 block, SourceId source, u32 cycle, const u16* places, const u64* rows, u32 n) {
-                   for (u32 t = 0; t < n; ++t) {
-                     const u64 at = block - from + places[t];
-                     if (at < wanted) out[at] = {source.value, cycle, rows[t]};
-                   }
-                 });
+      const u64 n = last - first;
+      std::vector<i32> source(n);
+      std::vector<i64> row(n);
+      std::vector<i32> cycle(n);
+      write_range(done + first, done + last, {source.data(), row.data(), cycle.data()});
+      for (u64 t = 0; t < n; ++t)
+        records[first + t] = {static_cast<u32>(source[t]), static_cast<u32>(cycle[t]), static_cast<u64>(row[t])};
     });
     digest.update(std::as_bytes(std::span(records.data(), count)));
   }
@@ -374,10 +365,7 @@ std::vector<i64> Plan::counts(Position position) const {
   if (window.first == at) return counts;
   Block block(settings_.window);
   deal(window, window.end, block);
-  for (const Share& share : block.shares) {
-    const u16* const places = block.places.data() + share.begin;
-    counts[share.source.value] += std::lower_bound(places, places + share.count, at - window.first) - places;
-  }
+  for (u64 j = 0; j < at - window.first; ++j) ++counts[block.shares[block.share_of_position[j]].source.value];
   return counts;
 }
 
@@ -509,7 +497,11 @@ std::vector<u64> Plan::positions_of(std::span<const i64> draws) const {
     const Window window = window_of(found[k]);
     deal(window, window.end, block);
     const auto share = std::ranges::find(block.shares, SourceId{k}, &Share::source);
-    found[k] = window.first + block.places[share->begin + (static_cast<u64>(draws[k]) - share->first_draw)];
+    const auto index = static_cast<u16>(share - block.shares.begin());
+    u64 before = static_cast<u64>(draws[k]) - share->first_draw;
+    u64 j = 0;
+    while (block.share_of_position[j] != index || before-- != 0) ++j;
+    found[k] = window.first + j;
   }
   return found;
 }

@@ -199,8 +199,8 @@ class Plan {
   Slot slot_at(const Window& window, u64 position) const noexcept;
   u64 draws_before(const Window& window, std::span<const Turn> way, u64 position) const;
   void deal(const Window& window, u64 end, Block& block) const;
-  template <class Emit>
-  void deal_range(u64 start, u64 stop, const Emit& emit) const;
+  void draw_rows(const Share& share, Block& block) const;
+  void write_range(u64 start, u64 stop, DrawPointers out) const;
   template <class Want>
   void climb(const Segment& segment, std::span<u64> slots, const Want& want) const;
   template <class Visit>
