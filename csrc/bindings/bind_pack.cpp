@@ -4,7 +4,7 @@
 #include "bindings.hpp"
 
 // A draw as one Python int, so that samplers can hand it to worker processes that know no plan.
-//   compact (below 2^63): cycle * 2^54 + source * 2^38 + row      cycle < 2^9, source < 2^16, row < 2^38
+//   compact (below 2^63): (cycle + 1) * 2^54 + source * 2^38 + row      cycle + 1 < 2^9, source < 2^16, row < 2^38
 //   wide (from 2^127 on): 2^127 + cycle * 2^96 + source * 2^64 + row
 namespace cuvee::bindings {
 namespace {
@@ -15,8 +15,8 @@ constexpr u32 kCycleBits = 9;
 constexpr u64 kWideMark = u64{1} << 63;
 
 py::object pack_one(u64 source, u64 row, u64 cycle) {
-  if (row >> kRowBits == 0 && source >> kSourceBits == 0 && cycle >> kCycleBits == 0)
-    return py::int_(cycle << (kRowBits + kSourceBits) | source << kRowBits | row);
+  if (row >> kRowBits == 0 && source >> kSourceBits == 0 && (cycle + 1) >> kCycleBits == 0)
+    return py::int_((cycle + 1) << (kRowBits + kSourceBits) | source << kRowBits | row);
   const py::int_ high(kWideMark | cycle << 32 | source);
   return high << py::int_(64) | py::int_(row);
 }
@@ -64,8 +64,9 @@ Unpacked unpack_one(const py::handle& key) {
   if (overflow > 0) return unpack_wide(key);
   if (overflow < 0 || compact < 0) refuse(key);
   const auto bits = static_cast<u64>(compact);
-  return {bits >> kRowBits & ((u64{1} << kSourceBits) - 1), bits & ((u64{1} << kRowBits) - 1),
-          bits >> (kRowBits + kSourceBits)};
+  const u64 mark = bits >> (kRowBits + kSourceBits);
+  if (mark == 0) refuse(key);  // a plain index: no key is that small
+  return {bits >> kRowBits & ((u64{1} << kSourceBits) - 1), bits & ((u64{1} << kRowBits) - 1), mark - 1};
 }
 
 py::tuple unpack(const py::list& keys) {
