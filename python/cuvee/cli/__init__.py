@@ -57,4 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CuveeError, ClickException, ModuleNotFoundError) as error:
         complain(sentence_of(error))
         return BAD_INPUT
+    except OSError as error:  # a full disk behind stdout, a file that went away while it was read
+        complain(f"file {error.filename or 'that is written to'!r} must be usable, but got: {error.strerror or error}")
+        return BAD_INPUT
     return code if isinstance(code, int) else 0

@@ -81,7 +81,8 @@ def _print_columns(out: Console, columns: Columns) -> None:
     if sum(widths) + 2 * (len(widths) - 1) > out.width:
         _print_blocks(out, columns)
         return
-    rule = Text("  ".join("─" * width for width in widths), "dim")
+    dash = "─" if out.encoding.startswith("utf") else "-"
+    rule = Text("  ".join(dash * width for width in widths), "dim")
     *rows, total = zip(*columns.values(), strict=True)
     out.print()
     out.print(_table_line(tuple(columns), widths, "bold"))
