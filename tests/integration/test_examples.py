@@ -21,13 +21,15 @@ SAYS = {
     "stateful_dataloader": "interrupted twice, and every row came in its place",
     "token_shares": r"weights of tokens: functions (60\.|59\.9)",
 }
-WARNINGS = "error,ignore:'set_vital':UserWarning"  # torchdata 0.11 calls what torch deprecates
+# torchdata 0.11 calls what torch deprecates; two workers are many for one CPU
+WARNINGS = "error,ignore:'set_vital':UserWarning,ignore:This DataLoader will create:UserWarning"
 
 
-def run(example: str) -> str:
-    """Run an example and return what it printed."""
+def run(*arguments: str) -> str:
+    """Run Python and return what it printed."""
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{example}.py")],
+        [sys.executable, *arguments],
+        cwd=ROOT,
         env=os.environ | {"PYTHONWARNINGS": WARNINGS, "COLUMNS": "80"},
         capture_output=True,
         text=True,
@@ -46,7 +48,7 @@ def test_every_example_is_tested() -> None:
 @pytest.mark.parametrize("example", SAYS)
 def test_example_runs(example: str) -> None:
     pytest.importorskip("torchdata")
-    assert re.search(SAYS[example], run(example))
+    assert re.search(SAYS[example], run(f"examples/{example}.py"))
 
 
 @pytest.mark.parametrize("example", SAYS)
@@ -54,12 +56,19 @@ def test_example_is_short(example: str) -> None:
     assert len((EXAMPLES / f"{example}.py").read_text().splitlines()) < 60
 
 
+def test_readme_shows_what_the_command_prints() -> None:
+    command = "cuvee plan examples/data/mix.json"
+    shown = (ROOT / "README.md").read_text().split(f"$ {command}\n")[1].split("```")[0]
+    printed = run("-c", f"import sys; from cuvee.cli import main; sys.exit(main({command.split()[1:]}))")
+    assert shown.split() == printed.split()
+
+
 @pytest.mark.slow
 def test_demo_ends_with_the_same_rows_and_a_picture() -> None:
     pytest.importorskip("matplotlib")
     picture = ROOT / "demo-output" / "shares.png"
     picture.unlink(missing_ok=True)
-    printed = run("demo")
+    printed = run("examples/demo.py")
     assert "4,000 rows: the same rows in the same order" in printed
     assert "went on at position 1,824" in printed
     assert max(map(len, printed.splitlines())) <= 80
