@@ -90,7 +90,7 @@ BAD: list[tuple[str, list[str], str]] = [
     (
         "no such policy",
         ["plan", *INLINE, "--dataset-mix-exhaustion", "cylce"],
-        "--dataset-mix-exhaustion must be stop, cycle or renormalize, but got \"cylce\"; did you mean 'cycle'?",
+        '--dataset-mix-exhaustion must be stop, cycle or renormalize, but got "cylce"; did you mean "cycle"?',
     ),
     (
         "no rows in an epoch",

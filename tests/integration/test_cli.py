@@ -25,7 +25,8 @@ ODD_ROWS = r"""
 import numpy as np
 
 def odd(data, name):
-    return [{"text": "a\n\x1b[31mb", "blob": b"123", "vector": np.arange(2), "nan": float("nan"), "[bold]": {1}}]
+    row = {"text": "a\n\x1b[31mb", "blob": b"123", "vector": np.arange(2), "nan": float("nan"), "[bold]": {1}}
+    return [row | {"\x1b": 0}]
 """
 RECEIPT = {
     "version", "sampler_version", "weight_unit", "seed", "epoch", "policy", "shuffle_within_sources",
@@ -247,6 +248,7 @@ def test_preview_shows_any_row_on_one_line(data: Path) -> None:
         "vector": [0, 1],
         "nan": "nan",
         "[bold]": "{1}",
+        "\x1b": 0,
     }
 
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from cuvee.checks import bound_text, nearest
 from cuvee.errors import ManifestError
-from cuvee.records import show
 
 from .output import working
 
@@ -31,6 +29,9 @@ def integer(low: int, end: int = 2**63) -> Callable[[str], int]:
             number = -1
         if low <= number < end:
             return number
+        from cuvee.checks import bound_text
+        from cuvee.records import show
+
         raise typer.BadParameter(f"must be an integer in [{low}, {bound_text(end)}), but got {show(text)}")
 
     return parse
@@ -39,6 +40,8 @@ def integer(low: int, end: int = 2**63) -> Callable[[str], int]:
 def _exhaustion(text: str) -> str:
     if text in EXHAUSTIONS:
         return text
+    from cuvee.records import nearest, show
+
     hint = nearest(text, EXHAUSTIONS)
     raise typer.BadParameter(f"must be stop, cycle or renormalize, but got {show(text)}{hint}")
 
@@ -49,6 +52,8 @@ def _samples_per_epoch(text: str) -> int | str:
     try:
         return integer(1)(text)
     except typer.BadParameter:
+        from cuvee.records import show
+
         raise typer.BadParameter(f"must be an integer in [1, 2**63) or all_seen, but got {show(text)}") from None
 
 

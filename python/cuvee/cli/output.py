@@ -46,7 +46,12 @@ def complain(text: str) -> None:
 
     err = console(stderr=True)
     for line in text.splitlines():
-        err.print(Text.assemble(("error:", "bold red"), " ", line), soft_wrap=True)
+        err.print(Text.assemble(("error:", "bold red"), " ", printable(line)), soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """Return a line of text without anything that a terminal would act on."""
+    return "".join(char if char.isprintable() else "�" for char in text)
 
 
 def sentence_of(error: Exception) -> str:

@@ -22,7 +22,7 @@ from .inputs import (
     SourceOption,
     integer,
 )
-from .output import console, print_json
+from .output import console, print_json, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -146,16 +146,13 @@ def _line(field: str, value: object, label_width: int, width: int) -> Text:
     """Return one line of a row: the field, and as much of its value as fits."""
     from rich.text import Text
 
-    line = Text.assemble("  ", (f"{field:{label_width}}", "dim"), "  ", _one_line(value))
+    line = Text.assemble("  ", (f"{_one_line(field):{label_width}}", "dim"), "  ", _one_line(value))
     line.truncate(width, overflow="ellipsis")
     return line
 
 
 def _one_line(value: object) -> str:
-    """Return a value on one line, without anything a terminal would act on."""
-    text = value if isinstance(value, str) else str(value)
-    text = " ".join(text[:2000].split())
-    return "".join(char if char.isprintable() else "�" for char in text)
+    return printable(" ".join(str(value)[:2000].split()))
 
 
 def _colour(name: str) -> str:
