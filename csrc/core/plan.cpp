@@ -16,6 +16,19 @@ double rows_of(i128 ulps) noexcept { return std::ldexp(static_cast<double>(ulps)
 
 u64 round_up(u64 value, u64 step) noexcept { return (value + step - 1) / step * step; }
 
+// A small number for each slot of a window, mostly without an allocation.
+class OnePerSlot {
+ public:
+  explicit OnePerSlot(u32 length) : large_(length > small_.size() ? length : 0) {}
+  u16* data() noexcept { return large_.empty() ? small_.data() : large_.data(); }
+  u16& operator[](std::size_t slot) noexcept { return data()[slot]; }
+  std::span<u16> first(u32 count) noexcept { return {data(), count}; }
+
+ private:
+  std::array<u16, 256> small_;
+  std::vector<u16> large_;
+};
+
 constexpr u64 kChunkDraws = u64{1} << 17;  // hashed at once by one thread
 
 // Slots dealt at once: few enough for the caches, many enough for a middling source to fill vectors.
@@ -172,24 +185,18 @@ SourceId Plan::descend(Arrival at) const noexcept {
 u64 Plan::draws_before(const Window& window, std::span<const Turn> way, u64 position) const {
   u64 clock = window.segment->root_clock + (window.first - window.segment->first);
   const auto length = static_cast<u32>(window.end - window.first);
-  std::vector<u16> slots(length);
+  OnePerSlot slots(length);
   for (u32 t = 0; t < length; ++t) slots[t] = static_cast<u16>(t);
-  auto arrived = length;
+  u32 arrived = length;
   for (const auto [node, side] : way) {
-    u32 kept = 0;
-    for (u32 t = 0; t < arrived && arrived > 1; ++t) {  // the last one left is the draw asked for
-      u64 index = 0;
-      slots[kept] = slots[t];
-      kept += node->goes_right(clock + t, index) == (side == 1);
-    }
-    arrived = std::max(kept, u32{1});
+    if (arrived > 1) arrived = node->keep(side, clock, slots.first(arrived));  // the last one left is the one asked for
     clock = node->child_clock(side, clock);
   }
   if (arrived == 1) return clock;
-  std::vector<bool> holds(length);
-  for (u32 t = 0; t < arrived; ++t) holds[slots[t]] = true;
+  OnePerSlot holds(length), slot_of(length);
+  for (u32 t = 0; t < length; ++t) holds[t] = 0;
+  for (u32 t = 0; t < arrived; ++t) holds[slots[t]] = 1;
   const Bijection order(length, window_key(settings_.windows_key, window.first, length));
-  std::vector<u16> slot_of(length);
   kernels_->permute_window(order, slot_of.data());
   for (u64 j = 0; j < position - window.first; ++j) clock += holds[slot_of[j]];
   return clock;
