@@ -206,7 +206,7 @@ class Stream:
             if slot == 0:
                 self._start()
                 return
-            if max(self._points[-1].slot, self._epochs[-1]) >= slot:
+            if self.core.last_change >= slot:
                 self.core.rewind(slot)
                 self._points = [point for point in self._points if point.slot < slot]
                 self._epochs = [start for start in self._epochs if start < slot]

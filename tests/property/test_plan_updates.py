@@ -27,8 +27,16 @@ class Case:
 
     def mixture(self) -> Mixture:
         rows = zip(self.sizes, self.weights, self.caps, strict=True)
-        sources = [Source(f"s{k}", rows=n, weight=w, max_epochs=cap) for k, (n, w, cap) in enumerate(rows)]
+        sources = [
+            Source(f"s{k}", rows=n, weight=w, max_epochs=cap, lengths=lengths(n, k))
+            for k, (n, w, cap) in enumerate(rows)
+        ]
         return Mixture(sources, **self.settings)
+
+
+def lengths(rows: int, source: int) -> np.ndarray:
+    """Return lengths of 1 to 60 tokens, longer in later sources."""
+    return np.random.default_rng(source).integers(1, 10 * (source + 1), rows)
 
 
 @st.composite
@@ -42,6 +50,7 @@ def cases(draw: st.DrawFn) -> Case:
         "control_interval": draw(st.sampled_from([1, 10, 100])),
         "seed": draw(st.integers(0, 99)),
         "shuffle_within_sources": draw(st.booleans()),
+        "unit": draw(st.sampled_from(["rows", "rows", "tokens"])),
     }
     if policy == "cycle":
         chosen["samples_per_epoch"] = draw(st.integers(20, 400))
@@ -63,14 +72,16 @@ def cases(draw: st.DrawFn) -> Case:
 def play(case: Case, *, look: bool, save: bool) -> list[Plan]:
     """Return the plans of two epochs after all updates; looking ahead and resuming must not matter."""
     plan = case.mixture().plan()
-    done = []
+    done: list[Plan] = []
+    joined: list[Source] = []
     for number, (part, weights, joins) in enumerate(case.updates):
         if look:
             plan.schedule_hash(first_held(plan))
         plan.issue(plan.issued + int(part * (len(plan) - plan.issued)))
         if save:
-            plan = Plan.load_state_dict(case.mixture(), json.loads(json.dumps(plan.state_dict())))
-        added = [Source(f"new{number}", rows=5 + number)] if joins else []
+            plan = Plan.load_state_dict(case.mixture(), json.loads(json.dumps(plan.state_dict())), add=joined)
+        added = [Source(f"new{number}", rows=5 + number, lengths=lengths(5 + number, number))] if joins else []
+        joined += added
         with contextlib.suppress(PlanError):
             plan.update(weights[: len(plan.names) + len(added)], add=added, reason=str(number))
         if number == 2:
