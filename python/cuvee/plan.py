@@ -35,6 +35,9 @@ class Draw(NamedTuple):
     name: str
 
 
+make_draw = tuple.__new__  # of (Draw, fields): what Draw(*fields) does, without a call into Python
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Draws:
     """What stands at consecutive positions, as three arrays of shape (n,)."""
@@ -324,7 +327,7 @@ class Plan:
         slot = epoch.offset + position
         epoch.stream.ensure(slot)
         source, row, cycle = epoch.stream.core.at(slot)
-        return Draw(source, row, cycle, self._names[source])
+        return make_draw(Draw, (source, row, cycle, self._names[source]))
 
     def _draw_list(self, start: int, stop: int) -> list[Draw]:
         draws = self.draws(start, stop, threads=1)
@@ -332,7 +335,7 @@ class Plan:
         columns = zip(
             source, draws.row.tolist(), draws.cycle.tolist(), map(self._names.__getitem__, source), strict=True
         )
-        return list(map(tuple.__new__, repeat(Draw), columns))
+        return list(map(make_draw, repeat(Draw), columns))
 
 
 def _names_of(mixture: Mixture, sources: tuple[Source, ...]) -> tuple[str, ...]:

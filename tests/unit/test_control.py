@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any
 
@@ -161,6 +162,13 @@ class TestTokenPlans:
         plan = by_tokens(samples_per_epoch=100_000, max_length=2000).plan()
         assert np.abs(token_shares(plan, 100_000) - plan.mixture.weights).max() < 0.005
         assert not plan.passes(plan.draws(0, 10_000)).all()
+
+    def test_threads_may_build_it_together(self) -> None:
+        alone, shared = by_tokens(samples_per_epoch=40_000).plan(), by_tokens(samples_per_epoch=40_000).plan()
+        spans = [(start, start + 2500) for start in range(0, 40_000, 2500)]
+        with ThreadPoolExecutor(8) as pool:
+            hashes = list(pool.map(lambda span: shared.schedule_hash(*span), reversed(spans)))
+        assert hashes[::-1] == [alone.schedule_hash(*span) for span in spans]
 
     @pytest.mark.parametrize("epoch", [0, 2])
     def test_random_access_equals_streaming(self, epoch: int) -> None:

@@ -4,6 +4,7 @@ import itertools
 import json
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,20 @@ class TestReading:
             assert np.concatenate([part.row for part in parts]).tolist() == [row for _, row, _ in whole]
         fresh = mixture(**settings).plan(epoch=1)
         assert [tuple(fresh[i])[:3] for i in (len(plan) - 1, 5, 6, 7, 0)] == [whole[i] for i in (-1, 5, 6, 7, 0)]
+
+    def test_threads_may_read_and_update_at_once(self) -> None:
+        plan = mixture(samples_per_epoch=64_000, window=1).plan()
+
+        def read(first: int) -> list[Draw]:
+            return [plan[i] for i in range(first, first + 3000)]
+
+        with ThreadPoolExecutor(4) as pool:
+            reads = [pool.submit(read, first) for first in range(0, 9000, 3000)]
+            for position in range(20_000, 40_000, 500):
+                plan.update([position, 20_000], at=position)
+            assert [draw for each in reads for draw in each.result()] == [plan[i] for i in range(9000)]
+        replayed = Plan.load_state_dict(plan.mixture, plan.state_dict())
+        assert [plan[i] for i in range(19_000, 41_000)] == [replayed[i] for i in range(19_000, 41_000)]
 
     def test_draws_are_arrays_of_the_promised_types(self) -> None:
         draws = mixture().plan().draws(10, 30)
