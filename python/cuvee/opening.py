@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .manifest import Manifest, resolve_weights, source_path
-from .policies import WeightPolicy
+from .manifest.policies import WeightPolicy
 from .source import Source, passing_tokens
 from .sources import fingerprint_of, lengths_of, open_sources
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cuvee.errors import SourceError
-from cuvee.fingerprint import fingerprint_of
+from cuvee.sources.fingerprint import fingerprint_of
 
 datasets = pytest.importorskip("datasets")
 pa = pytest.importorskip("pyarrow")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cuvee.errors import SourceError
-from cuvee.lengths import lengths_of
+from cuvee.sources.lengths import lengths_of
 
 datasets = pytest.importorskip("datasets")
 

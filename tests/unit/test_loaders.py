@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cuvee.errors import SourceError
-from cuvee.loaders import load_function
+from cuvee.sources.loaders import load_function
 from cuvee.sources import open_source
 
 

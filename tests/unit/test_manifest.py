@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from cuvee import manifest
 from cuvee.errors import ManifestError
-from cuvee.inline import split_source
-from cuvee.manifest_model import Manifest
-from cuvee.policies import Proportional, Temperature, Uniform, Unimax, normalised
+from cuvee.manifest.inline import split_source
+from cuvee.manifest.model import Manifest
+from cuvee.manifest.policies import Proportional, Temperature, Uniform, Unimax, normalised
 
 Document = dict[str, Any]
 

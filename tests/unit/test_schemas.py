@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cuvee.errors import SourceError
-from cuvee.schemas import check_column, check_schemas, columns_of
+from cuvee.sources.schemas import check_column, check_schemas, columns_of
 
 datasets = pytest.importorskip("datasets")
 pa = pytest.importorskip("pyarrow")

@@ -140,7 +140,7 @@ def test_json_whose_nested_parts_differ_from_row_to_row_is_read_as_it_stands(tmp
 def test_a_file_too_long_for_one_go_is_converted_in_chunks_where_types_allow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cuvee.files._ONE_GO", 0)
+    monkeypatch.setattr("cuvee.sources.files._ONE_GO", 0)
     rows = [{"a": None, "pad": "x" * 1000} for _ in range(11_000)]
     (tmp_path / "even.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert open_source(tmp_path / "even.jsonl", name="source")[-1] == rows[-1]
@@ -175,8 +175,8 @@ def test_changed_content_under_an_old_name_and_date_is_never_read_from_the_cache
 def test_a_long_file_is_checked_with_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("cuvee.scan.LONG_FILE", 0)
-    monkeypatch.setattr("cuvee.files.LONG_FILE", 0)
+    monkeypatch.setattr("cuvee.sources.scan.LONG_FILE", 0)
+    monkeypatch.setattr("cuvee.sources.files.LONG_FILE", 0)
     for name in ("a.jsonl", "a.csv.gz", "a.jsonl.zst"):
         WRITERS[name](tmp_path / name)
         assert list(open_source(tmp_path / name, name="source")) == ROWS
@@ -186,7 +186,7 @@ def test_a_long_file_is_checked_with_progress(
 def test_content_that_was_checked_once_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.jsonl").write_bytes(LINES)
     open_source(tmp_path / "a.jsonl", name="source")
-    monkeypatch.setattr("cuvee.files.scan_json", lambda *_, **__: pytest.fail("scanned again"))
+    monkeypatch.setattr("cuvee.sources.files.scan_json", lambda *_, **__: pytest.fail("scanned again"))
     assert len(open_source((tmp_path / "a.jsonl").rename(tmp_path / "b.jsonl"), name="source")) == 5
 
 

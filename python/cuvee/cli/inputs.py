@@ -30,7 +30,7 @@ def integer(low: int, end: int = 2**63) -> Callable[[str], int]:
         if low <= number < end:
             return number
         from cuvee.checks import bound_text
-        from cuvee.records import show
+        from cuvee.manifest.records import show
 
         raise typer.BadParameter(f"must be an integer in [{low}, {bound_text(end)}), but got {show(text)}")
 
@@ -40,7 +40,7 @@ def integer(low: int, end: int = 2**63) -> Callable[[str], int]:
 def _exhaustion(text: str) -> str:
     if text in EXHAUSTIONS:
         return text
-    from cuvee.records import nearest, show
+    from cuvee.manifest.records import nearest, show
 
     hint = nearest(text, EXHAUSTIONS)
     raise typer.BadParameter(f"must be stop, cycle or renormalize, but got {show(text)}{hint}")
@@ -52,7 +52,7 @@ def _samples_per_epoch(text: str) -> int | str:
     try:
         return integer(1)(text)
     except typer.BadParameter:
-        from cuvee.records import show
+        from cuvee.manifest.records import show
 
         raise typer.BadParameter(f"must be an integer in [1, 2**63) or all_seen, but got {show(text)}") from None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from .errors import SourceError
+from ..errors import SourceError
 from .files import DataFile, data_file, has_data_suffix, load_file, reason
 from .fingerprint import arrow_kind, fingerprint_of, saved_data_files
 from .lengths import lengths_of

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
-from ._core import xxh3_128
-from .cache import cache_folder, write_atomically
-from .errors import SourceError
+from .._core import xxh3_128
+from ..cache import cache_folder, write_atomically
+from ..errors import SourceError
 from .fingerprint import arrow_kind, fingerprint_of
 from .schemas import Rows, check_column, columns_of
 

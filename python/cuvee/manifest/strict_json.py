@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
-from .errors import ManifestError
+from ..errors import ManifestError
 from .records import Location, path_text, show
 
 _MOST_DIGITS = 1000

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from .errors import SourceError
+from ..errors import SourceError
 from .fingerprint import arrow_kind
 
 if TYPE_CHECKING:

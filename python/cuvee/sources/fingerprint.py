@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ._core import Digest
-from .errors import SourceError
+from .._core import Digest
+from ..errors import SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa

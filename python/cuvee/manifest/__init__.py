@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from .cache import write_atomically
-from .errors import ManifestError
+from ..cache import write_atomically
+from ..errors import ManifestError
 from .inline import split_source
 from .locations import move_path, resolve_path
-from .manifest_model import Manifest, SourceSpec, StageSpec
+from .model import Manifest, SourceSpec, StageSpec
 from .policies import normalised, resolve_weights
 from .records import Location, complaint, joined, path_text, show
 from .strict_json import read_json

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from .errors import ManifestError
+from ..errors import ManifestError
 from .records import Record, any_of, nearest, refuse, rule, show
 
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), rule("finite and positive")]
@@ -30,7 +30,7 @@ class Temperature(Record):
 
     def shares(self, rows: Sequence[int], _budget: int) -> list[float]:
         """Return a share per source, not normalised."""
-        from ._core import power
+        from .._core import power
 
         largest = max(rows)
         exponent = min(1 / self.tau, 1e300)  # a subnormal tau has no finite inverse

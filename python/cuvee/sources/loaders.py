@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from ._core import xxh3_128
-from .errors import SourceError
+from .._core import xxh3_128
+from ..errors import SourceError
 from .schemas import Rows
 
 DEFAULT_FUNCTION = "load_training_dataset"

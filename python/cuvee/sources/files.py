@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._core import xxh3_128
-from .cache import cache_folder, write_atomically
-from .errors import SourceError
+from .._core import xxh3_128
+from ..cache import cache_folder, write_atomically
+from ..errors import SourceError
 from .fingerprint import fingerprint_of
 from .scan import LONG_FILE, Extent, refuse_json_row, scan_csv, scan_json
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from .errors import ManifestError
+from ..errors import ManifestError
 from .records import NUMBER, show
 
 _NOT_FINITE = {"nan", "inf", "infinity"}

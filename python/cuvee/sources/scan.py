@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 from rich.console import Console
 from rich.progress import Progress
 
-from .errors import SourceError
+from ..errors import SourceError
 from .schemas import RESERVED_FIELD, check_column
 
 if TYPE_CHECKING:
