@@ -138,14 +138,19 @@ std::pair<u64, u64> Plan::window(Position position) const {
 
 // --- one draw --------------------------------------------------------------------------------------------------------
 
-std::pair<u64, u64> Plan::cycle_and_rank(const Source& source, u64 draw) const {
+// Where a draw stands in the passes over its source; a source that was resized counts by other rules before that.
+Plan::Passage Plan::passage_of(const Source& source, u64 draw) const {
   const Cycles* rules = &source.cycles;
+  u64 rules_end = kEndless;
   for (const Cycles& earlier : source.earlier) {
     if (draw >= rules->first_draw) break;
+    rules_end = rules->first_draw;
     rules = &earlier;
   }
   const u64 since = draw - rules->first_draw;
-  return {rules->first_cycle + since / rules->rows, since % rules->rows};
+  const u64 rank = since % rules->rows;
+  const auto cycle = narrow<i32>(rules->first_cycle + since / rules->rows, "cycle");
+  return {static_cast<u32>(cycle), rank, rules->rows, std::min(rules->rows - rank, rules_end - draw)};
 }
 
 Slot Plan::slot_at(const Window& window, u64 position) const noexcept {
@@ -227,10 +232,9 @@ Draw Plan::draw_at(u64 position) const {
     clock = draws_before(window, way, position);
   }
   const Source& source = sources_[ref.source().value];
-  const auto [cycle, rank] = cycle_and_rank(source, clock);
-  const u64 rows = source.spec.rows;
-  const u64 row = settings_.shuffle ? Bijection(rows, cycle_key(source.spec.row_key, cycle))(rank) : rank;
-  return {ref.source(), static_cast<u32>(narrow<i32>(cycle, "cycle")), row};
+  const Passage at = passage_of(source, clock);
+  const u64 row = settings_.shuffle ? Bijection(at.rows, cycle_key(source.spec.row_key, at.cycle))(at.rank) : at.rank;
+  return {ref.source(), at.cycle, row};
 }
 
 Draw Plan::at(Position position) const {
@@ -253,14 +257,14 @@ void Plan::deal(const Window& window, u64 end, Block& block) const {
 void Plan::draw_rows(const Share& share, Block& block) const {
   const Source& source = sources_[share.source.value];
   for (u32 done = 0; done < share.count;) {
-    const auto [cycle, rank] = cycle_and_rank(source, share.first_draw + done);
-    const auto run = static_cast<u32>(std::min<u64>(share.count - done, source.spec.rows - rank));
+    const Passage at = passage_of(source, share.first_draw + done);
+    const auto run = static_cast<u32>(std::min<u64>(share.count - done, at.left));
     u64* const rows = block.rows.data() + share.begin + done;
     if (settings_.shuffle)
-      kernels_->permute({source.spec.rows, cycle_key(source.spec.row_key, cycle)}, rank, run, rows);
+      kernels_->permute({at.rows, cycle_key(source.spec.row_key, at.cycle)}, at.rank, run, rows);
     else
-      std::iota(rows, rows + run, rank);
-    std::fill_n(block.cycles.data() + share.begin + done, run, narrow<i32>(cycle, "cycle"));
+      std::iota(rows, rows + run, at.rank);
+    std::fill_n(block.cycles.data() + share.begin + done, run, static_cast<i32>(at.cycle));
     done += run;
   }
 }

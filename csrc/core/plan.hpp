@@ -121,11 +121,18 @@ class Plan {
     i64 before;     // the same source's departure before, index into departures_; -1 for none
   };
 
-  /// What a source counted as before its row count changed.
+  /// How draws become cycles and ranks; a source has others for its draws before its row count changed.
   struct Cycles {
     u64 first_draw;  // these rules hold from this draw number on
     u64 first_cycle;
     u64 rows;
+  };
+
+  struct Passage {
+    u32 cycle;
+    u64 rank;
+    u64 rows;  // in the cycle
+    u64 left;  // draws from this one to the cycle's end
   };
 
   struct Source {
@@ -191,7 +198,7 @@ class Plan {
   u64 segment_end(const Segment& segment) const noexcept;
   Window window_of(u64 position) const noexcept;
   u64 grid_end(const Window& window) const noexcept;
-  std::pair<u64, u64> cycle_and_rank(const Source& source, u64 draw) const;
+  Passage passage_of(const Source& source, u64 draw) const;
   Draw draw_at(u64 position) const;
   Arrival arrival_at(u64 position) const noexcept;
   SourceId descend(Arrival at) const noexcept;

@@ -111,8 +111,6 @@ std::vector<std::byte> Plan::snapshot(Slot slot) const {
     const u64 draws = draws_when_absent(sources_[k], taken->first, &residual);
     out.put(draws);
     out.put(residual);
-    out.put(sources_[k].cycles.first_draw);
-    out.put(sources_[k].cycles.first_cycle);
     const Version& version = versions_[taken->version];
     out.put(k < version.size() ? version[k] : 0.0);
     out.put(integral[k]);
@@ -143,9 +141,6 @@ void Plan::restore(std::span<const std::byte> snapshot) {
   for (u32 k = 0; k < count; ++k) {
     const auto draws = in.get<u64>();
     const auto residual = in.get<i128>();
-    sources[k].cycles.first_draw = in.get<u64>();
-    sources[k].cycles.first_cycle = in.get<u64>();
-    sources[k].earlier.clear();
     sources[k].departure = static_cast<i64>(k);
     departures.push_back({SourceId{k}, first, draws, residual, -1});
     version[k] = in.get<double>();
