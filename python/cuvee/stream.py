@@ -191,7 +191,8 @@ class Stream:
             self.core.add_sources(rows=rows, caps=caps, row_keys=keys)
             self.sources += added
             self.__dict__.pop("lengths", None)
-            self._caps = self._all_caps()
+            self._caps = np.concatenate([self._caps, caps])
+            self._capped = bool((self._caps < ENDLESS).any())
             self._tokens = self._token_control()
             pad = (0, len(added))
             self._points = [
@@ -217,7 +218,8 @@ class Stream:
     # --- building
 
     def _start(self) -> None:
-        self._caps = self._all_caps()
+        rows, caps, _ = self._columns(self.sources)
+        self._caps = np.where(rows > 0, caps, 0)
         self._capped = bool((self._caps < ENDLESS).any())
         self._tokens = self._token_control()
         self._cut = ENDLESS
@@ -267,10 +269,6 @@ class Stream:
                 k = index[change.name]
                 self.core.resize_source(k, rows=change.now, cap=change.cap, at_draw=change.at_draw, cycle=change.cycle)
                 self._caps[k] = change.cap
-
-    def _all_caps(self) -> NDArray[np.int64]:
-        caps = [source.cap(self.mixture.exhaustion) if source.rows else 0 for source in self.sources]
-        return np.array(caps, dtype=np.int64)
 
     def _token_control(self) -> TokenControl | None:
         if self.mixture.unit == "rows":

@@ -293,6 +293,16 @@ class TestUpdate:
         draws = plan.draws(704, 1000)
         assert sorted(draws.row[draws.source == 2][:30].tolist()) == list(range(30))
 
+    def test_a_source_that_joins_with_a_cap_leaves_when_it_is_used_up(self) -> None:
+        plan = mixture(samples_per_epoch=1000).plan()
+        plan.update({"a": 1, "b": 1, "c": 2}, at=64, add=[Source("c", rows=10, max_epochs=3)])
+        assert plan.counts(1000)[2] == 30
+        with pytest.raises(PlanError, match="not used up at position 635"):
+            plan.update({"a": 0, "b": 0, "c": 1}, at=635)
+        plan.issue(500)
+        resumed = Plan.load_state_dict(plan.mixture, plan.state_dict())
+        assert resumed.schedule_hash() == plan.schedule_hash()
+
     def test_at_the_end_it_belongs_to_the_next_epoch(self) -> None:
         for settings in SETTINGS.values():
             plan = mixture(**settings).plan()
