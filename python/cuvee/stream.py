@@ -92,6 +92,7 @@ class Stream:
         self._all_seen = mixture.samples_per_epoch == "all_seen"
         self._lock = threading.RLock()
         self.core: _core.Plan
+        self._caps: NDArray[np.int64]  # draws each source may give, 0 for an empty one
         self._points: list[Point]  # control points so far, the last change of weights last
         self._epochs: list[int]  # first slots of `all_seen` epochs so far
         self._next: int  # slot of the next change
