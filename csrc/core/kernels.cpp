@@ -1,6 +1,7 @@
 #include "kernels.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "error.hpp"
 
@@ -52,13 +53,16 @@ std::vector<std::string_view> instruction_sets() {
 
 const Kernels& kernels_for(std::string_view isa) {
   const auto found = available();
-  if (isa == "auto") return *found.back();
+  if (isa == "auto") {
+    const char* const forced = std::getenv("CUVEE_ISA");
+    return forced == nullptr || *forced == 0 ? *found.back() : kernels_for(forced);
+  }
   const auto* const* match = std::find_if(found.data(), found.data() + found.size(),
                                           [&](const Kernels* kernels) { return kernels->name == isa; });
   if (match != found.data() + found.size()) return **match;
   std::string names;
   for (const Kernels* kernels : found) names += std::string(names.empty() ? "" : ", ") + kernels->name;
-  throw std::invalid_argument(msg("isa must be one of auto, ", names, " on this machine, but got ", isa));
+  throw std::invalid_argument(msg("isa must be one of ", names, " on this machine, but got ", isa));
 }
 
 }  // namespace cuvee

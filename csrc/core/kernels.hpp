@@ -71,7 +71,7 @@ struct Kernels {
 /// Names of the instruction sets that this build has and this machine runs, best last.
 std::vector<std::string_view> instruction_sets();
 
-/// The kernels for an instruction set, "auto" for the best; throws std::invalid_argument for one that is not there.
+/// The kernels for an instruction set, "auto" for the best or what the environment's CUVEE_ISA names; throws std::invalid_argument for one that is not there.
 const Kernels& kernels_for(std::string_view isa);
 
 }  // namespace cuvee
