@@ -286,21 +286,27 @@ class Stream:
         """Put the next change into the core and find the one after it."""
         at, before = self._next, self._points[-1]
         epoch = self._all_seen and self.core.seen_all(self._epochs[-1]) == at
+        control = not epoch or self._is_control(at)
+        restart = epoch or self._curriculum.starts_stage(at)
+        if restart:
+            self.core.restart(at)  # first: it cuts the window before it, whose draws are counted below
         if epoch:
             self._epochs.append(at)
-        if epoch and not self._is_control(at):
-            self.core.restart(at)
-        else:
-            shares = self._active(at)
-            if not shares.any():
-                self.core.restart(at)  # the stage that leaves nothing to draw still ends the window before it
-                self._cut = self._next = at
-                return
-            debts = self._settled(before, at, shares)
-            rates = self._rates(shares, debts, self._residuals(before, at))
-            self.core.set_weights(at, rates, restart=epoch or self._curriculum.starts_stage(at))
-            self._points.append(Point(slot=at, shares=shares, debts=debts))
+        if control and not self._change_weights(before, at, restart=restart):
+            self._cut = self._next = at
+            return
         self._next = self._next_change(at)
+
+    def _change_weights(self, before: Point, at: int, *, restart: bool) -> bool:
+        """Put the weights from `at` on into the core; False if they leave nothing to draw."""
+        shares = self._active(at)
+        if not shares.any():
+            return False
+        debts = self._settled(before, at, shares)
+        rates = self._rates(shares, debts, self._residuals(before, at))
+        self.core.set_weights(at, rates, restart=restart)
+        self._points.append(Point(slot=at, shares=shares, debts=debts))
+        return True
 
     def _is_control(self, slot: int) -> bool:
         """Return whether weights change at `slot`, which may be the start of an epoch as well."""
