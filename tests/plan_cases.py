@@ -120,6 +120,25 @@ def add_to_reference(plan: ReferencePlan, case: Case, joining: Sequence[int]) ->
     plan.add_sources(rows=joining, caps=case.caps(joining), row_keys=case.row_keys(plan.sources, len(joining)))
 
 
+def changed(case: Case, steps: list[Change]) -> _core.Plan:
+    """A plan after changes; those that would leave no source are refused and skipped."""
+    plan = core_plan(case)
+    for change in steps:
+        if change.joining:
+            add_to_core(plan, case, change.joining)
+        at = slot_for(change, plan)
+        if at is None:
+            break
+        if change.weights is None:
+            plan.restart(at)
+        elif any(change.weights[: plan.sources]):
+            try:
+                plan.set_weights(at, np.array(change.weights[: plan.sources]), restart=change.stage)
+            except ValueError as refusal:
+                assert "must" in str(refusal)  # noqa: PT017
+    return plan
+
+
 def fill(plan: _core.Plan, start: int, stop: int, *, threads: int = 1) -> NDArray[np.int64]:
     """Draws start, ..., stop-1 as int64[n, 3]: source, row, cycle."""
     source, row = np.empty(stop - start, np.int32), np.empty(stop - start, np.int64)

@@ -108,12 +108,11 @@ class ReferencePlan:
         self._restarts = sorted({*self._restarts, at})
         self.last_change = at
 
-    def resize_source(self, source: int, *, rows: int, cap: int, at: int) -> None:
-        draws = self.tree_counts(at)[source]
-        cycle = self.row_and_cycle(source, draws - 1)[1] + 1 if draws else 0
-        self._stretches[source].append(Stretch(first=draws, cycle=cycle, rows=rows))
+    def resize_source(self, source: int, *, rows: int, cap: int, at_draw: int, cycle: int) -> None:
+        self._stretches[source].append(Stretch(first=at_draw, cycle=cycle, rows=rows))
         self._caps[source] = cap
-        self._start(at, list(self.segment_at(at).weights))
+        self._forget_after(self.last_change)
+        self._find_exhaustions()
 
     def _forget_after(self, slot: int) -> None:
         self._segments = [s for s in self._segments if s.first <= slot]

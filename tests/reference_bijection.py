@@ -69,7 +69,7 @@ class Grid:
         """What round r adds to x (r even, v = y) or flips in y (r odd, v = x)."""
         if self.n <= 64:
             byte = stream(self.key, r) >> 8 * v & 0xFF
-            return byte * self.width >> 8 if r % 2 == 0 else byte % 2**self.shift
+            return byte * self.width >> 8 if r % 2 == 0 else byte & ((1 << self.shift) - 1)
         h = round_hash(v, stream(self.key, r // 2) >> (32 if r % 2 else 0) & 0xFFFFFFFF)
         return h * self.width >> 32 if r % 2 == 0 else h >> (32 - self.shift)
 
@@ -82,23 +82,23 @@ def grid(n: int, key: int) -> Grid:
 
 
 def all_rounds(i: int, g: Grid) -> int:
-    x, y = divmod(i, 2**g.shift)
+    x, y = divmod(i, 1 << g.shift)
     for r in range(g.rounds):
         if r % 2 == 0:
             x = (x + g.change(r, y)) % g.width
         else:
             y ^= g.change(r, x)
-    return x * 2**g.shift + y
+    return (x << g.shift) + y
 
 
 def all_rounds_undone(i: int, g: Grid) -> int:
-    x, y = divmod(i, 2**g.shift)
+    x, y = divmod(i, 1 << g.shift)
     for r in reversed(range(g.rounds)):
         if r % 2 == 0:
             x = (x - g.change(r, y)) % g.width
         else:
             y ^= g.change(r, x)
-    return x * 2**g.shift + y
+    return (x << g.shift) + y
 
 
 def permute(n: int, key: int, i: int) -> int:

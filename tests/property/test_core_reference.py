@@ -35,6 +35,7 @@ keys = st.integers(0, 2**64 - 1)
 
 def apply_changes(case: Case, steps: Sequence[Change], cores: Sequence[_core.Plan], reference: ReferencePlan) -> None:
     for change in steps:
+        assert cores[0].end == reference.end  # this one has found its later exhaustions before it is changed
         for core in cores if change.joining else []:
             add_to_core(core, case, change.joining)
         if change.joining:
@@ -162,7 +163,7 @@ def test_many_abrupt_changes(window: int) -> None:
     rows = tuple(rng.randint(1, 400) for _ in range(10))
     case = Case(rows=rows, weights=tuple([1.0] * 10), policy="cycle", passes=3, window=window)
     cores, reference = [core_plan(case, isa=isa) for isa in _core.ISAS], reference_plan(case)
-    for _ in range(120):
+    for _ in range(70):
         weights = tuple((rng.random() > 0.03) * rng.choice([1e-9, rng.random() ** 6, 1.0]) for _ in range(10))
         apply_changes(case, [Change(gap=rng.randint(0, 12), weights=weights)], cores, reference)
     assert reference.bound > 2
@@ -172,15 +173,25 @@ def test_many_abrupt_changes(window: int) -> None:
         assert_same_at(core, reference, reference.last_change)
 
 
+def test_restart_just_before_an_exhaustion() -> None:
+    case = Case(rows=(1, 1), weights=(0.5, 0.5), policy="renormalize", window=1)
+    core, reference = core_plan(case), reference_plan(case)
+    apply_changes(case, [Change(gap=0, weights=None)], [core], reference)
+    assert_same_outline(core, reference)
+    assert_same_draws(core, reference, 0, 2)
+
+
 @pytest.mark.parametrize("policy", ["cycle", "renormalize"])
 def test_resized_source(policy: str) -> None:
     case = Case(rows=(10, 20, 7), weights=(0.5, 0.3, 0.2), window=7, policy=policy, passes=3)
     core, reference = core_plan(case), reference_plan(case)
-    at = core.window(41)[0]
-    for plan in (core, reference):
-        plan.resize_source(1, rows=31, cap=77, at=at)
-    assert_same_outline(core, reference)
-    assert_same_draws(core, reference, 0, reference.end)
+    for source, rows, cap, at_draw, cycle in ((1, 31, 77, 13, 1), (0, 5, 100, 22, 3)):
+        for plan in (core, reference):
+            plan.resize_source(source, rows=rows, cap=cap, at_draw=at_draw, cycle=cycle)
+        assert_same_outline(core, reference)
+        assert_same_draws(core, reference, 0, reference.end)
+        for position in range(0, reference.end, 17):
+            assert_same_at(core, reference, position)
 
 
 @settings(max_examples=200, deadline=None)
