@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cuvee import Mixture, Plan, PlanError, Source, Stage
@@ -98,7 +98,32 @@ def first_held(plan: Plan) -> int:
     return max(0, plan._epoch.stream.first - plan._epoch.offset)
 
 
+def padded(*weights: float) -> list[float]:
+    return [*weights, *[0.0] * (12 - len(weights))]
+
+
+# A stage cuts a window in which, a slot later, a source would have been used up; an update comes at its position.
+CUT_BEFORE_EXHAUSTION = Case(
+    settings={
+        "exhaustion": "renormalize",
+        "control_interval": 1,
+        "seed": 1,
+        "unit": "tokens",
+        "stages": [Stage(33, dict(zip([f"s{k}" for k in range(5)], [0, 0, 0, 0, 1], strict=True)))],
+    },
+    sizes=[20, 64, 11, 1, 1],
+    weights=[0.0, 1e-300, 1e-9, 0.0, 0.0],
+    caps=[None] * 5,
+    updates=[
+        (0.25, padded(7, 0, 0, 0, 0, 1), True),
+        (0.5, padded(0, 0.3, 0, 0, 0, 0.01), False),
+        (0.5, padded(0, 1), False),
+    ],
+)
+
+
 @given(cases())
+@example(CUT_BEFORE_EXHAUSTION)
 @settings(max_examples=120)
 def test_the_order_does_not_depend_on_how_it_is_looked_at_or_saved(case: Case) -> None:
     plain, looked, saved = (
