@@ -7,12 +7,12 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from .errors import CuveeError, ManifestError, MixtureError, PlanError, SourceError, StateError
-from .journal import Change, Journal
 from .ledger import Ledger
 from .manifest import Manifest
 from .mixture import Mixture, Stage
+from .mixture.source import Source
 from .plan import Draw, Draws, Plan
-from .source import Source
+from .plan.journal import Change, Journal
 
 if TYPE_CHECKING:
     from .dataset import MixedDataset

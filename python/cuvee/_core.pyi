@@ -36,7 +36,10 @@ def permute_inverse(n: int, value: NDArray[np.int64], *, key: int) -> NDArray[np
     """Return i with pi(i) = value, shape (m,)."""
 
 def pack(source: NDArray[np.int32], row: NDArray[np.int64], cycle: NDArray[np.int32]) -> list[int]:
-    """Return one Python int per draw, for samplers: in [2**54, 2**63) where it fits (9 bits cycle + 1, 16 source, 38 row), else 128 bits."""
+    """Return one Python int per draw, for samplers.
+
+    It is in [2**54, 2**63) where it fits (9 bits cycle + 1, 16 source, 38 row), else of 128 bits.
+    """
 
 def unpack(keys: list[int]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
     """Return (source, row, cycle) of packed draws; ValueError for an int that `pack` does not make."""

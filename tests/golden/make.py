@@ -83,6 +83,7 @@ def record(case: Mixture | Plan) -> dict[str, Any]:
     plan = case if isinstance(case, Plan) else case.plan()
     after = plan.next_epoch()
     first = plan.draws(0, min(DRAWS, len(plan)))
+    columns = (first.source.tolist(), first.row.tolist(), first.cycle.tolist())
     return {
         "spec_hash": plan.spec_hash,
         "plan_hash": plan.plan_hash,
@@ -90,7 +91,9 @@ def record(case: Mixture | Plan) -> dict[str, Any]:
         "schedule_hash": plan.schedule_hash(),
         "schedule_hash_of_next_epoch": after.schedule_hash(),
         "counts": plan.counts(len(plan)).tolist()[:8],
-        "first": [list(draw) for draw in zip(*(a.tolist() for a in (first.source, first.row, first.cycle)), strict=True)],
+        "first": [
+            list(draw) for draw in zip(*(a.tolist() for a in (first.source, first.row, first.cycle)), strict=True)
+        ],
     }
 
 

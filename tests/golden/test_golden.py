@@ -20,7 +20,8 @@ MAKE = Path(__file__).with_name("make.py")
 
 def load_make() -> ModuleType:
     spec = importlib.util.spec_from_file_location("golden_make", MAKE)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -28,6 +29,11 @@ def load_make() -> ModuleType:
 
 make = load_make()
 GOLDEN: dict[str, Any] = json.loads(make.path_of(ORDER_FORMAT).read_text())
+
+
+def print_golden(environment: dict[str, str], *, check: bool) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(MAKE), "--print"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=check, timeout=120)
 
 
 @pytest.mark.parametrize("name", make.CASES)
@@ -42,16 +48,18 @@ def test_every_golden_order_is_checked() -> None:
 @pytest.mark.parametrize("isa", ISAS)
 def test_order_is_the_same_in_any_process_on_any_instruction_set(isa: str) -> None:
     environment = os.environ | {"CUVEE_ISA": isa, "PYTHONHASHSEED": str(len(isa))}
-    done = subprocess.run(
-        [sys.executable, str(MAKE), "--print"], env=environment, capture_output=True, text=True, check=True, timeout=120
-    )
-    assert json.loads(done.stdout) == GOLDEN
+    assert json.loads(print_golden(environment, check=True).stdout) == GOLDEN
 
 
 def test_instruction_set_that_is_not_there_is_an_error() -> None:
     environment = os.environ | {"CUVEE_ISA": "mmx"}
     done = subprocess.run(
-        [sys.executable, str(MAKE), "--print"], env=environment, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, str(MAKE), "--print"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("ValueError: isa must be one of scalar")

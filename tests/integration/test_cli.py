@@ -343,7 +343,7 @@ def test_verify_finds_a_plan_file_that_was_edited(data: Path, capsys: pytest.Cap
 
 
 def test_verify_says_when_the_order_was_steered(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from cuvee.plan_file import plan_document, write_document
+    from cuvee.plan.file import plan_document, write_document
 
     plan = cuvee.Mixture.from_manifest("mix.json").plan()
     plan.update({"functions": 1.0, "reference": 1.0, "facts": 1.0}, at=640)

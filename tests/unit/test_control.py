@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from cuvee import Mixture, Plan, PlanError, Source, Stage, StateError
-from cuvee.control import Curriculum, TokenControl
-from cuvee.length_table import LengthTable
+from cuvee.mixture.length_table import LengthTable
+from cuvee.plan.control import Curriculum, TokenControl
 
 
 def shares(curriculum: Curriculum, slot: int) -> list[float]:

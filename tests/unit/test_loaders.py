@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cuvee.errors import SourceError
-from cuvee.sources.loaders import load_function
 from cuvee.sources import open_source
+from cuvee.sources.loaders import load_function
 
 
 @pytest.fixture

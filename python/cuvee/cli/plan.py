@@ -60,7 +60,7 @@ def plan(
     )
     _check_output(output, given)
     mixture = given.open()
-    from cuvee.plan_file import plan_document, write_document
+    from cuvee.plan.file import plan_document, write_document
 
     from .plan_view import print_plan
 

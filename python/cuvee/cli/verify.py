@@ -21,8 +21,8 @@ from .inputs import (
 from .output import console, plural, print_json, print_wrapped, working
 
 if TYPE_CHECKING:
-    from cuvee.checkpoint import Difference
-    from cuvee.verification import Record
+    from cuvee.plan.checkpoint import Difference
+    from cuvee.plan.verification import Record
 
 DIFFERS = 1
 
@@ -66,7 +66,7 @@ def verify(
         loader=loader,
         length_column=length_column,
     )
-    from cuvee.verification import differences_of, read_record
+    from cuvee.plan.verification import differences_of, read_record
 
     found = read_record(record)
     mixture = given.open()
@@ -108,7 +108,7 @@ def _print_agreement(path: Path, record: Record) -> None:
 def _print_differences(path: Path, record: Record, differences: list[Difference]) -> None:
     from rich.text import Text
 
-    from cuvee.checkpoint import MAY_CHANGE
+    from cuvee.plan.checkpoint import MAY_CHANGE
 
     out = console()
     title = f" {path} ({record.kind} of epoch {record.content['epoch']}), {plural(len(differences), 'difference')}"

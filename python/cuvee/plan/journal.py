@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self, overload
 
-from . import _core
-from .checks import canonical_json
-from .errors import PlanError, StateError
-from .source import Source
+from .. import _core
+from ..checks import canonical_json
+from ..errors import PlanError, StateError
+from ..mixture.source import Source
 
 EMBED_BYTES = 1024  # a journal up to this size travels inside the state even when it has a file
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _core
-from .checks import as_choice, as_flag, as_int, canonical_json
-from .errors import MixtureError
+from .. import _core
+from ..checks import as_choice, as_flag, as_int, canonical_json
+from ..errors import MixtureError
 from .length_table import LengthTable
 from .shares import named_weights, normalise
 from .source import Exhaustion, Source, Unit, check_lengths
@@ -22,9 +22,9 @@ from .source import Exhaustion, Source, Unit, check_lengths
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .manifest import Manifest
-    from .plan import Plan
-    from .stream import Stream
+    from ..manifest import Manifest
+    from ..plan import Plan
+    from ..plan.stream import Stream
 
 Interpolation = Literal["linear", "cosine"]
 
@@ -148,7 +148,7 @@ class Mixture:
             ManifestError: where the document is wrong.
             SourceError: where data cannot be opened.
         """
-        from . import manifest
+        from .. import manifest
 
         return cls._open(manifest.load(path), loader=loader, tokenizer=tokenizer, length_column=length_column)
 
@@ -163,7 +163,7 @@ class Mixture:
         loader: Callable[..., Any] | None = None,
     ) -> Self:
         """Return the mixture of inline sources `NAME=PATH:WEIGHT`, split at the first `=` and the last `:`."""
-        from . import manifest
+        from .. import manifest
 
         document = manifest.from_inline(sources, seed=seed, exhaustion=exhaustion, samples_per_epoch=samples_per_epoch)
         return cls._open(document, loader=loader)
@@ -201,7 +201,7 @@ class Mixture:
         Raises:
             MixtureError: if its sources have no paths, because it was made from objects.
         """
-        from . import manifest
+        from .. import manifest
 
         if self.manifest is None:
             raise MixtureError(
@@ -216,7 +216,7 @@ class Mixture:
         Raises:
             PlanError: if the sources' caps leave nothing to draw in that epoch.
         """
-        from .plan import Plan
+        from ..plan import Plan
 
         return Plan(self, epoch)
 
@@ -250,7 +250,7 @@ class Mixture:
     @cached_property
     def stream(self) -> Stream:
         """The endless stream under `cycle` of this mixture alone, shared by all its plans; nobody updates it."""
-        from .stream import Stream
+        from ..plan.stream import Stream
 
         return Stream(self, self.sources, shared=True)
 

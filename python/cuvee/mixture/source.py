@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _core
-from .checks import as_int, as_name, as_weight
-from .errors import MixtureError
+from .. import _core
+from ..checks import as_int, as_name, as_weight
+from ..errors import MixtureError
 
 Exhaustion = Literal["stop", "cycle", "renormalize"]
 Unit = Literal["rows", "tokens"]

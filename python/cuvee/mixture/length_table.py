@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _core
+from .. import _core
 
 if TYPE_CHECKING:
     from .source import Source

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .manifest import Manifest, resolve_weights, source_path
-from .manifest.policies import WeightPolicy
+from ..manifest import Manifest, resolve_weights, source_path
+from ..manifest.policies import WeightPolicy
+from ..sources import fingerprint_of, lengths_of, open_sources
 from .source import Source, passing_tokens
-from .sources import fingerprint_of, lengths_of, open_sources
 
 
 def sources_of(

@@ -9,18 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import _core
-from .checks import nearest
+from .. import _core
+from ..checks import nearest
+from ..errors import StateError
+from ..mixture import Mixture
+from ..mixture.source import Source
 from .epoch import History
-from .errors import StateError
 from .journal import Accepted, Change, Journal, Span, plan_hash
-from .mixture import Mixture
-from .source import Source
 from .stream import Resume
 
 if TYPE_CHECKING:
+    from . import Plan
     from .epoch import Epoch
-    from .plan import Plan
 
 VERSION = 1
 MAY_CHANGE = ("rows", "fingerprint", "lengths")  # of a source, where the user allows it

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _core
+from .. import _core
+from ..errors import StateError
+from . import Plan
 from .checkpoint import Difference
 from .checkpoint import _differences as spec_differences
 from .checkpoint import _with_budget_of as with_budget_of
-from .errors import StateError
-from .plan import Plan
-from .plan_file import VERSION, plan_document
+from .file import VERSION, plan_document
 
 if TYPE_CHECKING:
-    from .mixture import Mixture
+    from ..mixture import Mixture
 
 PLAN_FIELDS = {"mix_spec", "mix_spec_hash", "schedule_hash", "sources"}
 STATE_FIELDS = {"spec", "spec_hash", "plan_hash", "journal"}

@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import _core
-from .cache import write_atomically
-from .errors import PlanError
+from .. import _core
+from ..cache import write_atomically
+from ..errors import PlanError
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from . import Plan
 
 VERSION = 1
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _core
-from .errors import PlanError
+from .. import _core
+from ..errors import PlanError
+from ..mixture import Mixture
+from ..mixture.shares import named_weights
+from ..mixture.source import Source
 from .journal import Change, Journal
-from .mixture import Mixture
-from .shares import named_weights
-from .source import Source
 from .stream import Resume, Stream
 
 LAST_POSITION = 2**63 - 2**17  # positions stay below, so that a window and a control interval more still fit 63 bits

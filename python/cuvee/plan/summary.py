@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _core
+from .. import _core
 
 if TYPE_CHECKING:
+    from . import Plan
     from .epoch import Epoch
-    from .plan import Plan
 
 MANY_PASSES = 4.0  # from more passes than this over a source on, repetition is warned of
 TOKEN_GAP = 0.1  # relative gap between a source's shares of rows and of tokens that is warned of

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .checks import as_int
+from ..checks import as_int
+from ..errors import PlanError
+from ..mixture import Mixture
+from ..mixture.source import Source
 from .epoch import Epoch, History
-from .errors import PlanError
 from .journal import Change, Journal, plan_hash
-from .mixture import Mixture
-from .source import Source
 from .updating import check_update
 
 CHUNK = 512  # draws made at once when positions are asked for one after the other

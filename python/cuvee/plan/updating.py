@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .checks import as_int
+from ..checks import as_int
+from ..errors import MixtureError, PlanError
+from ..mixture.shares import named_weights
+from ..mixture.source import Source, check_lengths
 from .epoch import Epoch
-from .errors import MixtureError, PlanError
 from .journal import AddedSource, Change, Journal
-from .shares import named_weights
-from .source import Source, check_lengths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

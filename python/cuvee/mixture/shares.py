@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .checks import as_weight, nearest
-from .errors import CuveeError
+from ..checks import as_weight, nearest
+from ..errors import CuveeError
 from .source import Source
 
 

@@ -11,12 +11,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _core
+from .. import _core
+from ..mixture import Mixture
+from ..mixture.length_table import LengthTable
+from ..mixture.source import Source
 from .control import F64, Curriculum, TokenControl
 from .journal import Accepted, Span
-from .length_table import LengthTable
-from .mixture import Mixture
-from .source import Source
 
 ENDLESS = _core.ENDLESS
 

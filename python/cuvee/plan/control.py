@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _core
-from .mixture import Interpolation, Mixture
+from .. import _core
+from ..mixture import Interpolation, Mixture
 
 F64 = NDArray[np.float64]
 
