@@ -92,7 +92,8 @@ u64 Plan::bytes() const {
   const std::shared_lock lock(mutex_);
   u64 total = forest_.bytes() + segments_.capacity() * sizeof(Segment) + departures_.capacity() * sizeof(Departure) +
               sources_.capacity() * sizeof(Source) + caps_.capacity() * sizeof(u64);
-  for (const Version& version : versions_) total += version.capacity() * sizeof(double);
+  for (const Version& version : versions_)
+    total += sizeof(Version) + version.given->capacity() * sizeof(double) / static_cast<u64>(version.given.use_count());
   return total;
 }
 
@@ -400,7 +401,7 @@ std::vector<double> Plan::shares(Slot slot) const {
   const Version& version = versions_[segment_of(slot.value).version];
   std::vector<double> shares(sources_.size());
   double total = 0;
-  leaves_at(slot.value, [&](SourceId source, u64, i128) { total += shares[source.value] = version[source.value]; });
+  leaves_at(slot.value, [&](SourceId source, u64, i128) { total += shares[source.value] = version.of(source); });
   for (double& share : shares) share = total > 0 ? share / total : share;
   return shares;
 }
@@ -412,7 +413,7 @@ std::vector<double> Plan::integrals(u64 slot) const {
   u32 version = kNoVersion;
   double area = 0;  // integral of 1 / (weight of the tree) since the version came into force
   const auto settle = [&](u32 source) {
-    if (active[source]) integral[source] += versions_[version][source] * area;
+    if (active[source]) integral[source] += versions_[version].of({source}) * area;
     active[source] = false;
   };
   for (const Segment& segment : segments_) {
@@ -427,7 +428,7 @@ std::vector<double> Plan::integrals(u64 slot) const {
                      [&](SourceId source, u64, i128) { active[source.value] = true; });
     }
     const Ref root = segment.root;
-    const double weight = root.is_leaf() ? versions_[version][root.source().value] : forest_[root].weight;
+    const double weight = root.is_leaf() ? versions_[version].of(root.source()) : forest_[root].weight;
     if (weight > 0) area += static_cast<double>(std::min(slot, segment_end(segment)) - segment.first) / weight;
   }
   for (u32 k = 0; k < active.size(); ++k) settle(k);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <span>
@@ -144,8 +145,13 @@ class Plan {
 
   static constexpr u32 kNoVersion = ~u32{0};
 
-  /// Weights of the sources that are wanted (0 for others), over the largest.
-  using Version = std::vector<double>;
+  /// Weights as they were given, 0 for sources that are not wanted, over the largest of a tree's leaves when it was
+  /// built.
+  struct Version {
+    std::shared_ptr<const std::vector<double>> given;
+    double largest;
+    double of(SourceId source) const { return source.value < given->size() ? (*given)[source.value] / largest : 0; }
+  };
 
   struct Leaf {
     SourceId source;
@@ -170,21 +176,23 @@ class Plan {
   };
 
   void check_weights(std::span<const double> weights) const;
+  u32 add_version(std::vector<double> given);
   void append(u64 first, u64 origin, const Branch& root, u32 nodes, u32 departures, u32 version, Cause cause);
   void drop_from(u64 slot);
+  void drop_after(u64 slot);
   void drop_last();
   void change(u64 at, std::span<const double> weights, bool restart);
   void check_change(u64 at) const;
 
   // building, in plan_build.cpp
-  Branch start_tree(const Version& version);
   Branch reweigh(Ref ref, u64 clock, i128 residual, const Version& version);
   std::vector<Step> path_to_empty(const Segment& segment, u64 slot) const;
   std::vector<Step> path_to(Ref root, u64 clock, SourceId source) const;
   bool find(Ref ref, u64 clock, i128 residual, SourceId source, std::vector<Step>& path) const;
   Branch without(const std::vector<Step>& path, const Version& version);
-  Branch rebuilt(const Branch& root, std::vector<Leaf> joiners, u32& version, Clip clip);
-  bool needs_rebuild(const Branch& root) const;
+  Branch built(std::vector<Leaf> leaves, u32& version, Clip clip);
+  std::vector<Leaf> leaves_of(const Branch& root) const;
+  bool needs_rebuild(const Branch& root, u32 version) const;
   void depart(SourceId source, u64 slot, u64 draws, i128 residual);
   u64 draws_when_absent(const Source& source, u64 slot, i128* residual) const;
   u64 next_exhaustion() const noexcept;

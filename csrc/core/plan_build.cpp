@@ -22,9 +22,16 @@ Plan::Plan(const PlanSettings& settings, std::span<const SourceSpec> sources, st
                 kMaxBlock, ", but got ", settings.window);
   add_sources(sources);
   check_weights(weights);
-  const u32 version = 0;
-  versions_.emplace_back(weights.begin(), weights.end());
-  const Branch root = start_tree(versions_[version]);
+  std::vector<double> given(weights.begin(), weights.end());
+  std::vector<Leaf> leaves;
+  for (u32 k = 0; k < given.size(); ++k) {
+    if (caps_[k] == 0) given[k] = 0;
+    if (given[k] > 0) leaves.push_back({SourceId{k}, 0, 0});
+  }
+  CUVEE_EXPECTS(!leaves.empty(), std::invalid_argument,
+                "weights must be above 0 for at least one source that has rows, but got none");
+  u32 version = add_version(std::move(given));
+  const Branch root = built(std::move(leaves), version, Clip::no);
   append(0, 0, root, 0, 0, version, Cause::start);
 }
 
@@ -62,6 +69,9 @@ void Plan::append(u64 first, u64 origin, const Branch& root, u32 nodes, u32 depa
 void Plan::check_change(u64 at) const {
   CUVEE_EXPECTS(at >= segments_.back().changed, std::invalid_argument, "at must be at least ", segments_.back().changed,
                 ", the last change, but got ", at);
+  const u64 taken_up = segments_.front().first;
+  CUVEE_EXPECTS(integral_.empty() || at > taken_up, std::invalid_argument, "at must be after ", taken_up,
+                ", where this plan was taken up, but got ", at);
   CUVEE_EXPECTS(at < ended_at_, std::invalid_argument, "at must be before the plan's end ", ended_at_, ", but got ",
                 at);
 }
@@ -83,7 +93,7 @@ void Plan::restart(u64 at) {
   const Segment& old = segment_of(at);
   const Branch root{old.root, old.root_clock + (at - old.first), 0, 0};
   const u32 version = old.version;
-  drop_from(at + 1);
+  drop_after(at);
   append(at, at, root, forest_.size(), static_cast<u32>(departures_.size()), version, Cause::restart);
 }
 
@@ -115,12 +125,14 @@ void Plan::rewind(u64 slot) {
 
 // Drops the segments that begin after `slot`, and those that begin there by a change.
 void Plan::drop_from(u64 slot) {
-  while (segments_.size() > 1) {
-    const Segment& last = segments_.back();
-    const bool is_change = last.cause == Cause::weights || last.cause == Cause::restart;
-    if (last.first < slot || (last.first == slot && !is_change)) break;
+  drop_after(slot);
+  while (segments_.back().first == slot &&
+         (segments_.back().cause == Cause::weights || segments_.back().cause == Cause::restart))
     drop_last();
-  }
+}
+
+void Plan::drop_after(u64 slot) {
+  while (segments_.back().first > slot) drop_last();
   if (ended_at_ > slot) {
     ended_at_ = kEndless;
     ended_by_ = -1;
@@ -139,80 +151,59 @@ void Plan::drop_last() {
 }
 
 void Plan::change(u64 at, std::span<const double> weights, bool restart) {
-  Version version(weights.size(), 0.0);
   // what is wanted is decided before anything is dropped, so that a refused change changes nothing
-  std::vector<i64> draws(sources_.size(), -1);
-  leaves_at(at, [&](SourceId source, u64 clock, i128) { draws[source.value] = static_cast<i64>(clock); });
-  double largest = 0;
-  for (u32 k = 0; k < weights.size(); ++k) {
-    if (draws[k] < 0) draws[k] = static_cast<i64>(draws_when_absent(sources_[k], at, nullptr));
-    if (weights[k] > 0 && static_cast<u64>(draws[k]) < caps_[k]) largest = std::max(largest, version[k] = weights[k]);
-  }
-  CUVEE_EXPECTS(largest > 0, std::invalid_argument,
+  std::vector<u64> draws(sources_.size());
+  for (u32 k = 0; k < draws.size(); ++k) draws[k] = draws_when_absent(sources_[k], at, nullptr);
+  leaves_at(at, [&](SourceId source, u64 clock, i128) { draws[source.value] = clock; });
+  std::vector<double> given(weights.begin(), weights.end());
+  for (u32 k = 0; k < given.size(); ++k)
+    if (draws[k] >= caps_[k]) given[k] = 0;
+  CUVEE_EXPECTS(std::ranges::any_of(given, [](double weight) { return weight > 0; }), std::invalid_argument,
                 "weights must be above 0 for at least one source that has rows left, but got none");
 
   const u64 origin = restart || segment_of(at).origin == at ? at : segment_of(at).origin;
-  std::vector<bool> wanted(version.size());
-  for (u32 k = 0; k < version.size(); ++k) {
-    wanted[k] = version[k] > 0;
-    version[k] /= largest;
-  }
   drop_from(at);
   const Segment old = segments_.back();
   const u32 nodes = forest_.size();
   const auto departures = static_cast<u32>(departures_.size());
-  auto version_index = static_cast<u32>(versions_.size());
-  versions_.push_back(version);
+  u32 version = add_version(std::move(given));
+  const auto wanted = [&](u32 source) { return (*versions_[version].given)[source] > 0; };
 
-  Branch root = reweigh(old.root, old.root_clock + (at - old.first), 0, version);
+  Branch root = reweigh(old.root, old.root_clock + (at - old.first), 0, versions_[version]);
+  std::vector<bool> inside(sources_.size());
   std::vector<Leaf> leavers, joiners;
-  std::vector<bool> inside(version.size());
-  forest_.leaves(root.ref, root.clock, 0, [&](SourceId source, u64 clock, i128 residual) {
-    inside[source.value] = true;
-    if (!wanted[source.value]) leavers.push_back({source, clock, residual});
-  });
-  std::sort(leavers.begin(), leavers.end(), [](const Leaf& a, const Leaf& b) { return a.source < b.source; });
-  for (u32 k = 0; k < version.size(); ++k)
-    if (wanted[k] && !inside[k]) joiners.push_back({SourceId{k}, static_cast<u64>(draws[k]), 0});
+  for (const Leaf& leaf : leaves_of(root)) {
+    inside[leaf.source.value] = true;
+    if (!wanted(leaf.source.value)) leavers.push_back(leaf);
+  }
+  for (u32 k = 0; k < sources_.size(); ++k)
+    if (wanted(k) && !inside[k]) joiners.push_back({SourceId{k}, draws[k], 0});
 
   bool empty = false;
   for (const Leaf& leaver : leavers) {
     const auto path = path_to(root.ref, root.clock, leaver.source);
     depart(leaver.source, at, leaver.draws, path.back().residual);
     empty = path.size() == 1;  // the last one: it owes nothing to anybody
-    if (!empty) root = without(path, version);
+    if (!empty) root = without(path, versions_[version]);
   }
-  if (empty) {
-    std::vector<Branch> leaves;
-    for (const Leaf& joiner : joiners)
-      leaves.push_back({Ref::leaf(joiner.source), joiner.draws, version[joiner.source.value], 0});
-    root = forest_.build(leaves, Clip::no, caps_);
-  } else if (!joiners.empty() || needs_rebuild(root)) {
-    root = rebuilt(root, std::move(joiners), version_index, Clip::no);
+  if (!joiners.empty() || needs_rebuild(root, version)) {
+    std::vector<Leaf> leaves = empty ? std::vector<Leaf>() : leaves_of(root);
+    leaves.insert(leaves.end(), joiners.begin(), joiners.end());
+    root = built(std::move(leaves), version, Clip::no);
   }
-  append(at, origin, root, nodes, departures, version_index, Cause::weights);
+  append(at, origin, root, nodes, departures, version, Cause::weights);
 }
 
-// --- trees -------------------------------------------------------------------------------------------------------------
+// --- trees -----------------------------------------------------------------------------------------------------------
 
-Branch Plan::start_tree(const Version& weights) {
-  Version& version = versions_.back();
-  double largest = 0;
-  for (u32 k = 0; k < weights.size(); ++k)
-    if (caps_[k] > 0) largest = std::max(largest, weights[k]);
-  CUVEE_EXPECTS(largest > 0, std::invalid_argument,
-                "weights must be above 0 for at least one source that has rows, but got none");
-  std::vector<Branch> leaves;
-  for (u32 k = 0; k < version.size(); ++k) {
-    const bool wanted = caps_[k] > 0 && version[k] > 0;
-    version[k] = wanted ? version[k] / largest : 0.0;
-    if (wanted) leaves.push_back({Ref::leaf(SourceId{k}), 0, version[k], 0});
-  }
-  return forest_.build(leaves, Clip::no, caps_);
+u32 Plan::add_version(std::vector<double> given) {
+  const double largest = std::ranges::max(given);
+  versions_.push_back({std::make_shared<const std::vector<double>>(std::move(given)), largest});
+  return static_cast<u32>(versions_.size() - 1);
 }
 
 Branch Plan::reweigh(Ref ref, u64 clock, i128 residual, const Version& version) {
-  if (ref.is_leaf()) return {ref, clock, version[ref.source().value], residual};
+  if (ref.is_leaf()) return {ref, clock, version.of(ref.source()), residual};
   const Node node = forest_[ref];  // a copy: the forest grows below
   const u64 left_clock = node.child_clock(0, clock);
   const u64 right_clock = node.child_clock(1, clock);
@@ -222,28 +213,34 @@ Branch Plan::reweigh(Ref ref, u64 clock, i128 residual, const Version& version) 
   return forest_.join(left, right, Clip::no, caps_);
 }
 
-bool Plan::needs_rebuild(const Branch& root) const {
-  return !root.ref.is_leaf() &&
-         (forest_[root.ref].weight < kLightestRoot || forest_.path_sum_exceeds(root.ref, kLongestPathSum));
+bool Plan::needs_rebuild(const Branch& root, u32 version) const {
+  if (root.ref.is_leaf()) return versions_[version].of(root.ref.source()) < kLightestRoot;
+  return forest_[root.ref].weight < kLightestRoot || forest_.path_sum_exceeds(root.ref, kLongestPathSum);
 }
 
-// The tree built anew from its leaves, weights over the largest of them (a version of its own if that changes them).
-Branch Plan::rebuilt(const Branch& root, std::vector<Leaf> joiners, u32& version, Clip clip) {
-  std::vector<Leaf> leaves = std::move(joiners);
+// In source order.
+std::vector<Plan::Leaf> Plan::leaves_of(const Branch& root) const {
+  std::vector<Leaf> leaves;
   forest_.leaves(root.ref, root.clock, 0,
                  [&](SourceId source, u64 clock, i128 residual) { leaves.push_back({source, clock, residual}); });
-  std::sort(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) { return a.source < b.source; });
+  std::ranges::sort(leaves, {}, &Leaf::source);
+  return leaves;
+}
+
+// A new tree over leaves, weights over the largest of theirs: a version of its own if that is another one.
+Branch Plan::built(std::vector<Leaf> leaves, u32& version, Clip clip) {
+  std::ranges::sort(leaves, {}, &Leaf::source);
+  const auto given = versions_[version].given;
   double largest = 0;
-  for (const Leaf& leaf : leaves) largest = std::max(largest, versions_[version][leaf.source.value]);
-  if (largest != 1 && largest > 0) {
-    Version scaled(sources_.size(), 0.0);
-    for (const Leaf& leaf : leaves) scaled[leaf.source.value] = versions_[version][leaf.source.value] / largest;
-    version = static_cast<u32>(versions_.size());
-    versions_.push_back(std::move(scaled));
+  for (const Leaf& leaf : leaves) largest = std::max(largest, (*given)[leaf.source.value]);
+  if (largest != versions_[version].largest) {
+    versions_.push_back({given, largest});
+    version = static_cast<u32>(versions_.size() - 1);
   }
   std::vector<Branch> branches;
+  branches.reserve(leaves.size());
   for (const Leaf& leaf : leaves)
-    branches.push_back({Ref::leaf(leaf.source), leaf.draws, versions_[version][leaf.source.value], leaf.residual});
+    branches.push_back({Ref::leaf(leaf.source), leaf.draws, versions_[version].of(leaf.source), leaf.residual});
   return forest_.build(branches, clip, caps_);
 }
 
@@ -294,7 +291,7 @@ bool Plan::find(Ref ref, u64 clock, i128 residual, SourceId source, std::vector<
 // late is charged to the others by weight.
 Branch Plan::without(const std::vector<Step>& path, const Version& version) {
   const std::size_t depth = path.size() - 1;  // inner nodes on the path; at least one
-  const auto weight_of = [&](Ref ref) { return ref.is_leaf() ? version[ref.source().value] : forest_[ref].weight; };
+  const auto weight_of = [&](Ref ref) { return ref.is_leaf() ? version.of(ref.source()) : forest_[ref].weight; };
   const i128 charged = path.back().residual;
 
   // weights of the new nodes, bottom up; the last inner node gives way to its other child
@@ -358,7 +355,7 @@ void Plan::exhaust(u64 slot) {
   u32 version = segments_.back().version;
   depart(leaf.ref.source(), slot, leaf.clock, leaf.residual);
   Branch root = without(path, versions_[version]);
-  if (needs_rebuild(root)) root = rebuilt(root, {}, version, Clip::yes);
+  if (needs_rebuild(root, version)) root = built(leaves_of(root), version, Clip::yes);
   append(slot, slot, root, nodes, departures, version, Cause::exhaustion);
 }
 

@@ -106,13 +106,14 @@ std::vector<std::byte> Plan::snapshot(Slot slot) const {
   out.put(taken->origin);
   out.put(taken->root_clock);
   out.put(taken->bound);
+  out.put(versions_[taken->version].largest);
   for (u32 k = 0; k < sources_.size(); ++k) {
     i128 residual = 0;
     const u64 draws = draws_when_absent(sources_[k], taken->first, &residual);
     out.put(draws);
     out.put(residual);
-    const Version& version = versions_[taken->version];
-    out.put(k < version.size() ? version[k] : 0.0);
+    const auto& given = *versions_[taken->version].given;
+    out.put(k < given.size() ? given[k] : 0.0);
     out.put(integral[k]);
   }
   out.put(tree_size(forest_, taken->root));
@@ -133,17 +134,18 @@ void Plan::restore(std::span<const std::byte> snapshot) {
   const auto origin = in.get<u64>();
   const auto root_clock = in.get<u64>();
   const auto bound = in.get<double>();
+  const auto largest = in.get<double>();
 
   std::vector<Departure> departures;
   std::vector<Source> sources = sources_;
-  Version version(count);
+  std::vector<double> given(count);
   std::vector<double> integral(count);
   for (u32 k = 0; k < count; ++k) {
     const auto draws = in.get<u64>();
     const auto residual = in.get<i128>();
     sources[k].departure = static_cast<i64>(k);
     departures.push_back({SourceId{k}, first, draws, residual, -1});
-    version[k] = in.get<double>();
+    given[k] = in.get<double>();
     integral[k] = in.get<double>();
   }
   Forest forest;
@@ -153,7 +155,7 @@ void Plan::restore(std::span<const std::byte> snapshot) {
 
   sources_ = std::move(sources);
   departures_ = std::move(departures);
-  versions_ = {std::move(version)};
+  versions_ = {{std::make_shared<const std::vector<double>>(std::move(given)), largest}};
   integral_ = std::move(integral);
   forest_ = std::move(forest);
   segments_ = {{first, origin, root, root_clock, first, 0, forest_.size(), count, bound, Cause::start}};
