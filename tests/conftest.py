@@ -9,9 +9,10 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Set before any test module imports datasets or transformers: both read these once.
+# Set before any test module imports datasets or transformers: both read their variables once.
 _caches = tempfile.TemporaryDirectory(prefix="cuvee-tests-")
 os.environ["HF_HOME"] = _caches.name
+os.environ["CUVEE_CACHE"] = f"{_caches.name}/cuvee"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -1,8 +1,8 @@
 """Where computed things are kept between runs, and how a file is written so that it is whole or absent."""
 
 import os
+import secrets
 import sys
-import tempfile
 from pathlib import Path
 
 
@@ -29,13 +29,25 @@ def write_atomically(path: Path, content: bytes) -> None:
         OSError: the folder cannot be made or written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with scratch.open("xb") as file:  # with the permissions that the user's umask gives, unlike tempfile
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(scratch).replace(path)
+        scratch.replace(path)
     except BaseException:
-        Path(scratch).unlink(missing_ok=True)
+        scratch.unlink(missing_ok=True)
         raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in `folder` last through a crash of the machine, where folders can be synced."""
+    if sys.platform == "win32":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..manifest import Manifest, resolve_weights, source_path
+from ..manifest import Manifest, SourceSpec, resolve_weights, source_path
 from ..manifest.policies import WeightPolicy
 from ..sources import fingerprint_of, lengths_of, open_sources
 from .source import Source, passing_tokens
@@ -36,7 +36,7 @@ def sources_of(
     sources = []
     for spec in manifest.sources:
         rows = data[spec.name]
-        fingerprint = _fingerprint(source_path(manifest, spec), rows)
+        fingerprint = _fingerprint(manifest, spec, rows, loader)
         lengths = None
         if in_tokens or manifest.max_length is not None or tokenizer is not None or length_column is not None:
             lengths = lengths_of(
@@ -74,6 +74,8 @@ def _weighted(sources: list[Source], manifest: Manifest, policy: WeightPolicy) -
     ]
 
 
-def _fingerprint(path: str, data: object) -> str | None:
-    """Return the content identity of a source: of its file or folder, else (Hub, loader) of what was opened."""
-    return fingerprint_of(Path(path)) if Path(path).exists() else fingerprint_of(data)
+def _fingerprint(manifest: Manifest, spec: SourceSpec, data: object, loader: Callable[..., Any] | None) -> str | None:
+    """Return the content identity of a source: of its file or folder if all of that is used, else of what was opened."""
+    path = Path(source_path(manifest, spec))
+    whole = loader is None and spec.split is None and spec.columns is None
+    return fingerprint_of(path if whole and path.exists() else data)
