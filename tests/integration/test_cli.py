@@ -286,6 +286,16 @@ def test_verify_agrees_then_names_what_differs(data: Path, capsys: pytest.Captur
         assert ("accept_changes=['facts']" in out) == (file != "plan.json")
 
 
+def test_verify_does_not_mind_counted_tokens(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("plan", "mix.json", "--output", "rows.json")
+    run("plan", "mix.json", "--length-column", "n_tokens", "--output", "tokens.json")
+    counted, plain = (json.loads(Path(file).read_text()) for file in ("tokens.json", "rows.json"))
+    assert counted["mix_spec_hash"] == plain["mix_spec_hash"]
+    assert (counted["tokens"] is None, plain["tokens"] is None) == (False, True)
+    assert verify("tokens.json", "mix.json", capsys=capsys)[0] == 0
+    assert verify("rows.json", "mix.json", "--length-column", "n_tokens", capsys=capsys)[0] == 0
+
+
 def test_verify_as_json(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("plan", "mix.json", "--output", "plan.json")
     code, out = verify("plan.json", "mix.json", "--json", capsys=capsys)

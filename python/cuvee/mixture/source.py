@@ -82,14 +82,14 @@ class Source:
             return _core.ENDLESS
         return (self.rows if rows is None else rows) * (self.max_epochs or 1)
 
-    def spec(self, exhaustion: Exhaustion) -> dict[str, Any]:
-        """Return what of this source determines the order, its weight aside."""
+    def spec(self, exhaustion: Exhaustion, *, with_lengths: bool) -> dict[str, Any]:
+        """Return what of this source determines the order, its weight aside; lengths do only in some mixtures."""
         return {
             "name": self.name,
             "rows": self.rows,
             "cap": self.cap(exhaustion),
             "fingerprint": self.fingerprint,
-            "lengths": self.lengths_digest,
+            "lengths": self.lengths_digest if with_lengths else None,
         }
 
 

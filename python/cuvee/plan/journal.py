@@ -28,14 +28,14 @@ class AddedSource:
     lengths: str | None
 
     @classmethod
-    def of(cls, source: Source) -> Self:
-        """Describe `source`."""
+    def of(cls, source: Source, *, with_lengths: bool) -> Self:
+        """Describe `source`, its lengths only if they decide which rows come."""
         return cls(
             name=source.name,
             rows=source.rows,
             max_epochs=source.max_epochs,
             fingerprint=source.fingerprint,
-            lengths=source.lengths_digest,
+            lengths=source.lengths_digest if with_lengths else None,
         )
 
     def restore(self, given: Mapping[str, Source]) -> Source:
@@ -48,7 +48,7 @@ class AddedSource:
                 f"add must hold source {self.name!r}, which joined during the run and has lengths, but got none of "
                 "that name; pass add=[Source(...)] as in the update"
             )
-        now = AddedSource.of(source)
+        now = AddedSource.of(source, with_lengths=self.lengths is not None)
         for field in ("rows", "max_epochs", "fingerprint", "lengths"):
             was, value = getattr(self, field), getattr(now, field)
             if was != value:

@@ -51,7 +51,7 @@ def check_update(
         epoch=number,
         position=place,
         weights=named,
-        added=tuple(AddedSource.of(source) for source in added),
+        added=tuple(AddedSource.of(source, with_lengths=epoch.mixture.uses_lengths) for source in added),
         reason=str(reason),
     )
     return Update(change=change, shares=shares, added=added)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PLAN_FIELDS = {"mix_spec", "mix_spec_hash", "schedule_hash", "sources"}
 STATE_FIELDS = {"spec", "spec_hash", "plan_hash", "journal"}
 NOT_COMPARED = {"warnings", "sources", "mix_spec"}  # a release may word warnings anew; the others are compared by part
+COUNTED = {"tokens", "token_proportion", "rows_filtered"}  # of these both must know, or neither is compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +151,12 @@ def _checked(record: Record) -> Record:
 
 
 def _document_differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
-    for field, value in now.items():
-        if field not in NOT_COMPARED and not _same(was.get(field), value):
-            yield Difference(source=None, field=field, was=was.get(field), now=value)
-    for before, after in zip(was["sources"], now["sources"], strict=False):
+    counted = was["tokens"] is not None and now["tokens"] is not None
+    skipped = NOT_COMPARED if counted else NOT_COMPARED | COUNTED
+    for before, after in ((was, now), *zip(was["sources"], now["sources"], strict=False)):
         for field, value in after.items():
-            if not _same(before.get(field), value):
-                yield Difference(source=after["name"], field=field, was=before.get(field), now=value)
+            if field not in skipped and not _same(before.get(field), value):
+                yield Difference(source=after.get("name"), field=field, was=before.get(field), now=value)
 
 
 def _same(was: object, now: object) -> bool:
