@@ -6,7 +6,7 @@ import difflib
 import json
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 from typing import TypeVar
 
@@ -54,7 +54,7 @@ def as_choice(value: object, name: str, choices: Sequence[Choice], error: type[C
     for choice in choices:
         if isinstance(value, str) and value == choice:
             return choice
-    raise error(f"{name} must be one of {list(choices)}, but got {value!r}{nearest(str(value), choices)}")
+    raise error(f"{name} must be one of {list(choices)}, but got {value!r}{nearest(value, choices)}")
 
 
 def as_name(value: object, error: type[CuveeError]) -> str:
@@ -64,10 +64,11 @@ def as_name(value: object, error: type[CuveeError]) -> str:
     raise error(f"source name must be printable text without surrounding white space, but got {value!r}")
 
 
-def nearest(value: str, choices: Sequence[str]) -> str:
-    """Return `; did you mean 'X'?` for the choice most like `value`, or an empty string."""
-    found = difflib.get_close_matches(value, choices, n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
+def nearest(value: object, choices: Iterable[str], *, quoted: Callable[[str], str] = repr) -> str:
+    """Return `; did you mean 'X'?` for the choice most like `value`, case aside, or nothing if none is like it."""
+    by_lower = {choice.lower(): choice for choice in choices}
+    found = difflib.get_close_matches(value.lower(), by_lower, n=1) if isinstance(value, str) else []
+    return f"; did you mean {quoted(by_lower[found[0]])}?" if found else ""
 
 
 def bound_text(end: int) -> str:

@@ -236,7 +236,7 @@ class Ledger:
             return self._ids[name]
         except KeyError:
             raise StateError(
-                f"source must be one of {list(self.names)}, but got {name!r}{nearest(str(name), self.names)}"
+                f"source must be one of {list(self.names)}, but got {name!r}{nearest(name, self.names)}"
             ) from None
 
 

@@ -91,9 +91,7 @@ def record(case: Mixture | Plan) -> dict[str, Any]:
         "schedule_hash": plan.schedule_hash(),
         "schedule_hash_of_next_epoch": after.schedule_hash(),
         "counts": plan.counts(len(plan)).tolist()[:8],
-        "first": [
-            list(draw) for draw in zip(*(a.tolist() for a in (first.source, first.row, first.cycle)), strict=True)
-        ],
+        "first": [list(draw) for draw in zip(*columns, strict=True)],
     }
 
 

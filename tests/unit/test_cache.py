@@ -45,7 +45,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
 def test_permissions_follow_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
     path = tmp_path / "file"
-    code = f"import pathlib; from cuvee.cache import write_atomically; write_atomically(pathlib.Path({str(path)!r}), b'')"
+    code = f"import pathlib, cuvee.cache; cuvee.cache.write_atomically(pathlib.Path({str(path)!r}), b'')"
     subprocess.run([sys.executable, "-c", code], check=True, umask=umask)
     assert stat.S_IMODE(path.stat().st_mode) == mode
 

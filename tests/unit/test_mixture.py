@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuvee import Mixture, MixtureError, Source, Stage
+from cuvee import Mixture, MixtureError, Plan, Source, Stage, StateError
 
 
 def pair(**settings: Any) -> Mixture:
@@ -77,6 +77,7 @@ BAD_SOURCES: list[tuple[str, Callable[[], object], str]] = [
     ("cap too large", lambda: Source("a", rows=2**62, max_epochs=2), "below 2\\*\\*63"),
     ("fingerprint empty", lambda: Source("a", rows=1, fingerprint=""), "fingerprint .* got ''"),
     ("stage at", lambda: Stage(-1, {"a": 1}), "got -1"),
+    ("stage at 0", lambda: Stage(0, {"a": 1}), "at least 1, but got 0; give weights .* to the sources"),
     ("stage weights", lambda: Stage(1, [1]), r"got \[1\]"),  # type: ignore[arg-type]
     ("stage interpolation", lambda: Stage(1, {"a": 1}, "linar"), "did you mean 'linear'"),  # type: ignore[arg-type]
 ]
@@ -176,6 +177,36 @@ def test_spec_hash_ignores_what_does_not_matter() -> None:
     assert len(same.spec_hash) == 32
 
 
+def pair_of_lengths(longest: int = 3, **settings: Any) -> Mixture:
+    lengths = [1] * 9 + [longest]
+    return Mixture(
+        [Source("a", rows=10, weight=3, lengths=lengths), Source("b", rows=20, lengths=[1] * 20)], **settings
+    )
+
+
+def test_lengths_that_are_only_counted_are_not_part_of_the_contract() -> None:
+    assert pair_of_lengths().spec_hash == pair().spec_hash
+    plan = Plan.load_state_dict(pair_of_lengths(), pair().plan().state_dict())
+    assert plan.lengths_of(plan.draws(0, 30)) is not None
+    assert Plan.load_state_dict(pair(), plan.state_dict()).plan_hash == plan.plan_hash
+
+
+def test_lengths_that_decide_are_part_of_the_contract() -> None:
+    state = pair_of_lengths(max_length=5).plan().state_dict()
+    with pytest.raises(StateError, match="source 'a': lengths must be"):
+        Plan.load_state_dict(pair_of_lengths(max_length=5, longest=4), state)
+
+
+def test_a_source_that_joined_is_found_again_with_or_without_lengths() -> None:
+    plan = pair(samples_per_epoch=640).plan()
+    joined = Source("c", rows=3, lengths=[1, 2, 3])
+    plan.update([1, 1, 1], at=64, add=[joined])
+    state = plan.state_dict()
+    for add in ([], [joined], [Source("c", rows=3)]):
+        loaded = Plan.load_state_dict(pair(samples_per_epoch=640), state, add=add)
+        assert loaded.schedule_hash() == plan.schedule_hash()
+
+
 CHANGES: dict[str, Callable[[], Mixture]] = {
     "seed": lambda: pair(seed=1),
     "policy": lambda: pair(exhaustion="stop"),
@@ -189,7 +220,9 @@ CHANGES: dict[str, Callable[[], Mixture]] = {
     "weight": lambda: Mixture([Source("a", rows=10, weight=3.0000001), Source("b", rows=20)]),
     "cap": lambda: Mixture([Source("a", rows=10, weight=3, max_epochs=1), Source("b", rows=20)]),
     "fingerprint": lambda: Mixture([Source("a", rows=10, weight=3, fingerprint="0"), Source("b", rows=20)]),
-    "lengths": lambda: Mixture([Source("a", rows=10, weight=3, lengths=[1] * 10), Source("b", rows=20)]),
+    "limit": lambda: pair_of_lengths(max_length=5),
+    "lengths": lambda: pair_of_lengths(max_length=5, longest=4),
+    "unit": lambda: pair_of_lengths(unit="tokens"),
     "order": lambda: Mixture([Source("b", rows=20), Source("a", rows=10, weight=3)]),
 }
 

@@ -320,11 +320,11 @@ def test_a_column_asked_for_must_be_in_every_json_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("mathh.jsonl", "must be a file or folder that exists, but it does not; did you mean 'math.jsonl'?"),
-        ("nowhere/math.jsonl", "must be a file or folder that exists, but there is no folder"),
-        ("other", "must be a file or folder that exists, but it does not"),
+        ("mathh.jsonl", "mathh.jsonl'; did you mean 'math.jsonl'?"),
+        ("nowhere/math.jsonl", "nowhere/math.jsonl'; there is no folder '"),
+        ("other", "path must be a file or folder that exists, but got '/"),
         ("", "must be one that datasets' save_to_disk wrote, but it has no state.json"),
-        ("deep/math", "must be a file or folder that exists, but it does not; did you mean 'maths'?"),
+        ("deep/math", "deep/math'; did you mean 'maths'?"),
         ("https://example.org/a.jsonl", "must be a file or folder that exists"),
     ],
 )
@@ -453,7 +453,7 @@ class Unreadable:
         (pd.DataFrame(ROWS), "data must give a row for a row number"),
         ({"a": 1}, r"data must be one dataset, but got builtins.dict of \['a'\]"),
         (datasets.DatasetDict(train=datasets.Dataset(TABLE)), r"of \['train'\]; choose one of them"),
-        ([], "data must have at least one row, but got none; drop it or set allow_empty"),
+        ([], "data must have at least one row, but got none; leave it out"),
         ([{"__cuvee_meta__": 1}], "a row must not have the reserved field"),
     ],
 )

@@ -1,6 +1,5 @@
 """Frozen records read from JSON, whose every complaint is one sentence: the path, the rule, the value, the cure."""
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -9,6 +8,8 @@ from typing import ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import ValidatorFunctionWrapHandler
+
+from .. import checks
 
 Location = tuple[int | str, ...]
 
@@ -113,10 +114,8 @@ def any_of(choices: Iterable[str]) -> str:
 
 
 def nearest(word: object, choices: Iterable[str]) -> str:
-    """Return `; did you mean "CHOICE"?` for the choice that looks most like `word`, or nothing if none does."""
-    by_lower = {choice.lower(): choice for choice in choices}
-    near = difflib.get_close_matches(word.lower(), by_lower, n=1) if isinstance(word, str) else []
-    return f"; did you mean {show(by_lower[near[0]])}?" if near else ""
+    """Return `; did you mean "CHOICE"?` for the choice most like `word`, or nothing if none is like it."""
+    return checks.nearest(word, choices, quoted=show)
 
 
 def _rewritten(value: object, text: str) -> str:

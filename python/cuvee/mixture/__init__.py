@@ -44,7 +44,13 @@ class Stage:
     interpolation: Interpolation | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "at", as_int(self.at, "stage position `at`", 0, _core.ENDLESS, MixtureError))
+        at = as_int(self.at, "stage position `at`", 0, _core.ENDLESS, MixtureError)
+        if at == 0:
+            raise MixtureError(
+                "stage position `at` must be at least 1, but got 0; give weights that hold from the start to the "
+                "sources"
+            )
+        object.__setattr__(self, "at", at)
         if not isinstance(self.weights, Mapping):
             raise MixtureError(
                 f"stage at {self.at}: weights must map source names to numbers, but got {self.weights!r}"
@@ -222,7 +228,7 @@ class Mixture:
 
     def spec(self) -> dict[str, Any]:
         """Return all that determines the order, as JSON values: what `spec_hash` is the hash of."""
-        entries = [source.spec(self.exhaustion) for source in self.sources]
+        entries = [source.spec(self.exhaustion, with_lengths=self.uses_lengths) for source in self.sources]
         for entry, weight in zip(entries, self.weights.tolist(), strict=True):
             entry["weight"] = weight
         return {
@@ -258,6 +264,11 @@ class Mixture:
     def steered(self) -> bool:
         """Whether weights move by themselves, step by step: in tokens or by an interpolation."""
         return self.unit == "tokens" or any(stage.interpolation for stage in self.stages)
+
+    @property
+    def uses_lengths(self) -> bool:
+        """Whether token lengths decide which rows come; otherwise they are only counted, and may be unknown."""
+        return self.unit == "tokens" or self.max_length is not None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("stream", "lengths")}

@@ -75,7 +75,7 @@ def _weighted(sources: list[Source], manifest: Manifest, policy: WeightPolicy) -
 
 
 def _fingerprint(manifest: Manifest, spec: SourceSpec, data: object, loader: Callable[..., Any] | None) -> str | None:
-    """Return the content identity of a source: of its file or folder if all of that is used, else of what was opened."""
+    """Return the content identity of a source: of its file or folder if all of it is used, else of what was opened."""
     path = Path(source_path(manifest, spec))
     whole = loader is None and spec.split is None and spec.columns is None
     return fingerprint_of(path if whole and path.exists() else data)

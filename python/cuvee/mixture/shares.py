@@ -36,7 +36,7 @@ def named_weights(
     known = set(names)
     for name in weights:
         if name not in known:
-            raise error(f"{label} must name the sources {_some(names)}, but got {name!r}{nearest(str(name), names)}")
+            raise error(f"{label} must name the sources {_some(names)}, but got {name!r}{nearest(name, names)}")
     missing = [name for name in names if name not in weights]
     if missing:
         raise error(f"{label} must name every source, but got none for {_some(missing)}")

@@ -5,7 +5,6 @@ Lengths, fingerprints and the comparison of schemas are re-exported from the mod
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from ..checks import nearest
 from ..errors import SourceError
 from .files import DataFile, data_file, has_data_suffix, load_file, reason
 from .fingerprint import arrow_kind, fingerprint_of, saved_data_files
@@ -56,7 +56,6 @@ def open_sources(
     *,
     loader: Callable[..., Any] | None = None,
     folder: Path | None = None,
-    allow_empty: bool = False,
 ) -> dict[str, Rows]:
     """Open all sources of a mixture and check that they fit together.
 
@@ -67,7 +66,6 @@ def open_sources(
         requests: name, path, split and columns of each source.
         loader: applied to each source; see `open_source`.
         folder: what relative paths start from.
-        allow_empty: let a source have no rows.
 
     Returns:
         Name to map-style data, in the order given.
@@ -87,7 +85,6 @@ def open_sources(
             columns=request.columns,
             loader=loader,
             folder=folder,
-            allow_empty=allow_empty,
         ),
     )
     check_schemas(opened)
@@ -163,7 +160,7 @@ def check_rows(data: object, *, name: str, allow_empty: bool = False) -> None:
         )
     rows = cast(Rows, data)
     if len(rows) == 0 and not allow_empty:
-        raise SourceError(f"{where}: data must have at least one row, but got none; drop it or set allow_empty")
+        raise SourceError(f"{where}: data must have at least one row, but got none; leave it out")
     try:
         columns = columns_of(rows)
     except Exception as error:
@@ -216,7 +213,9 @@ def _locate(reference: str, name: str, folder: Path | None) -> DataFile | _Saved
         return data_file(path, source=name)
     match = _HUB_REFERENCE.fullmatch(reference)
     if match is None or has_data_suffix(reference) or path.parent.is_dir():
-        raise SourceError(f"source {name!r}: {path}: must be a file or folder that exists{_nearest(path)}")
+        raise SourceError(
+            f"source {name!r}: path must be a file or folder that exists, but got {str(path)!r}{_nearest(path)}"
+        )
     return _HubDataset(
         repo=match["repo"], config=match["config"] or None, split=match["split"], source=name, reference=reference
     )
@@ -224,9 +223,8 @@ def _locate(reference: str, name: str, folder: Path | None) -> DataFile | _Saved
 
 def _nearest(path: Path) -> str:
     if not path.parent.is_dir():
-        return f", but there is no folder {path.parent}"
-    near = difflib.get_close_matches(path.name, sorted(entry.name for entry in path.parent.iterdir()), n=1)
-    return ", but it does not" + (f"; did you mean {near[0]!r}?" if near else "")
+        return f"; there is no folder {str(path.parent)!r}"
+    return nearest(path.name, sorted(entry.name for entry in path.parent.iterdir()))
 
 
 def _open(place: DataFile | _SavedFolder | _HubDataset, *, split: str | None, columns: Sequence[str]) -> Dataset:

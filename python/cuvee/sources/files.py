@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import glob
 import json
 import os
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._core import xxh3_128
 from ..cache import cache_folder, write_atomically
+from ..checks import nearest
 from ..errors import SourceError
 from .fingerprint import fingerprint_of
 from .scan import LONG_FILE, Extent, refuse_json_row, scan_csv, scan_json
@@ -75,8 +75,7 @@ def data_file(path: Path, *, source: str) -> DataFile:
     suffix = _suffix_of(path.name)
     packed = path.suffix.lower() in _COMPRESSIONS
     if suffix not in _FORMATS or (packed and _FORMATS[suffix] not in ("json", "csv")):
-        near = difflib.get_close_matches(suffix, _FORMATS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near and not packed else ""
+        hint = "" if packed else nearest(suffix, _FORMATS)
         raise SourceError(
             f"source {source!r}: {path}: the suffix must be one of {', '.join(_FORMATS)}, or of the text formats with "
             f"{' or '.join(_COMPRESSIONS)}, but got {''.join(path.suffixes[-2:]) or 'none'}{hint}"

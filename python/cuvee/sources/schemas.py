@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ..checks import nearest
 from ..errors import SourceError
 from .fingerprint import arrow_kind
 
@@ -73,9 +73,7 @@ def check_column(column: str, columns: Iterable[str], *, where: str) -> None:
     """Raise SourceError, naming the nearest column there is, if `column` is not among `columns`."""
     known = list(columns)
     if column not in known:
-        near = difflib.get_close_matches(column, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise SourceError(f"{where}: a column must be one of {known}, but got {column!r}{hint}")
+        raise SourceError(f"{where}: a column must be one of {known}, but got {column!r}{nearest(column, known)}")
 
 
 def columns_of(data: Rows) -> dict[str, tuple[Kind, str]] | None:
