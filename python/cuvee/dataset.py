@@ -16,16 +16,21 @@ from .plan import Draws
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch.utils.data import Dataset
 
     from .mixture import Mixture, Source
     from .plan import Plan
+
+    MapStyle = Dataset[Any]
+else:
+    MapStyle = object  # what torch's Dataset is at run time, to anyone who reads rows: no need to import torch for it
 
 META = "__cuvee_meta__"
 PADDING = -1  # the cycle of a row that only fills up a short last batch
 CHUNK = 4_096  # positions of a view looked up together
 
 
-class MixedDataset:
+class MixedDataset(MapStyle):
     """All rows of a mixture's sources, read by the integers that `MixtureSampler` yields.
 
     A row is a copy of the source's own dict with the field `__cuvee_meta__` added: {"source": the source's name,
@@ -38,7 +43,7 @@ class MixedDataset:
         metadata: whether rows carry `__cuvee_meta__`; they must then be mappings.
 
     Raises:
-        SourceError: if a source has no data, or has a column named `__cuvee_meta__`.
+        SourceError: if a source has no data.
     """
 
     def __init__(self, mixture: Mixture, *, metadata: bool = True) -> None:
@@ -55,8 +60,6 @@ class MixedDataset:
         for source in sources:
             if source.data is None:
                 raise SourceError(f"source {source.name!r}: data must be given to read its rows, but got None")
-            if self.metadata and META in (getattr(source.data, "column_names", None) or ()):
-                raise SourceError(_reserved(source.name))
             self._data = [*self._data, source.data]  # not in place: a view shares the list
             self.names += (source.name,)
 
@@ -135,12 +138,15 @@ class MixedDataset:
                     "pass metadata=False"
                 )
             if META in row:
-                raise SourceError(_reserved(names[source]))
+                raise SourceError(
+                    f"source {names[source]!r}: rows must not have the field {META!r}, but row {index} has it; rename "
+                    "it, or pass metadata=False"
+                )
             annotated.append({**row, META: {"source": names[source], "source_index": index, "cycle": cycle}})
         return annotated
 
 
-class InOrder:
+class InOrder(MapStyle):
     """Map-style view of a mixture in a plan's order: item i is the row at position i, filtered rows left out.
 
     So any loader that goes through a dataset in its own order (`shuffle=False`, `DistributedSampler(shuffle=False)`, a
@@ -263,7 +269,3 @@ def _passing_before_chunks(plan: Plan) -> NDArray[np.int64]:
     chunks = -(-len(plan) // CHUNK)
     counts = [len(_passing_draws(plan, chunk)) for chunk in range(chunks)]
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-
-
-def _reserved(name: str) -> str:
-    return f"source {name!r}: rows must not have the field {META!r}, but one has it; pass metadata=False or rename it"

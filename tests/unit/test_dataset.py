@@ -72,16 +72,16 @@ def test_each_source_is_read_once_per_batch() -> None:
 
 
 def test_arrow_rows_are_read_in_one_batch(monkeypatch) -> None:
-    arrow = datasets.Dataset.from_dict({"text": [f"t{i}" for i in range(20)], "n": range(20)})
+    arrow = datasets.Dataset.from_dict({"text": [f"t{i}" for i in range(20)], "row": range(20)})
     dataset = MixedDataset(Mixture([Source("arrow", arrow), Source("plain", Rows("plain", 20))]))
     read = []
     whole = datasets.Dataset.__getitem__
     monkeypatch.setattr(datasets.Dataset, "__getitem__", lambda self, key: read.append(key) or whole(self, key))
     rows = dataset.__getitems__(pack((0, 19, 0), (1, 4, 0), (0, 2, 1)))
     assert rows == [
-        {"text": "t19", "n": 19, META: meta("arrow", 19)},
+        {"text": "t19", "row": 19, META: meta("arrow", 19)},
         {"name": "plain", "row": 4, META: meta("plain", 4)},
-        {"text": "t2", "n": 2, META: meta("arrow", 2, 1)},
+        {"text": "t2", "row": 2, META: meta("arrow", 2, 1)},
     ]
     assert read == [[19, 2]]
 
@@ -132,14 +132,6 @@ def test_length_is_refused_with_the_cure() -> None:
 def test_source_without_data_is_refused() -> None:
     with pytest.raises(SourceError, match="source 'b': data must be given to read its rows, but got None"):
         MixedDataset(Mixture([Source("a", Rows("a", 3)), Source("b", rows=3)]))
-
-
-def test_column_of_the_reserved_name_is_refused_at_once() -> None:
-    arrow = datasets.Dataset.from_dict({"x": [1], META: [2]})
-    mix = Mixture([Source("bad", arrow), Source("good", Rows("good", 3))])
-    with pytest.raises(SourceError, match=f"source 'bad': rows must not have the field '{META}'"):
-        MixedDataset(mix)
-    assert MixedDataset(mix, metadata=False).names == ("bad", "good")
 
 
 def test_row_with_the_reserved_field_is_refused() -> None:

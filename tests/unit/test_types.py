@@ -1,0 +1,13 @@
+"""What users write type-checks, strictly."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_user_code_type_checks() -> None:
+    command = [sys.executable, "-m", "mypy", "--strict", "tests/typed_use.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.startswith("Success"), done.stdout + done.stderr
