@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import importlib
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from .errors import CuveeError, ManifestError, MixtureError, PlanError, SourceError, StateError
-from .ledger import Ledger
-from .manifest import Manifest
-from .mixture import Mixture, Stage
-from .mixture.source import Source
-from .plan import Draw, Draws, Plan
-from .plan.journal import Change, Journal
 
 if TYPE_CHECKING:
+    from . import manifest, sources  # noqa: F401  (public, see __getattr__)
     from .dataset import MixedDataset
+    from .ledger import Ledger
+    from .manifest import Manifest
+    from .mixture import Mixture, Source, Stage
+    from .plan import Draw, Draws, Plan
+    from .plan.journal import Change, Journal
     from .sampler import MixtureSampler
 
-__version__ = metadata.version("cuvee")
+    __version__: str
 
 __all__ = [
     "Change",
@@ -42,16 +41,36 @@ __all__ = [
     "__version__",
 ]
 
-_NEED_TORCH = {"MixedDataset": "dataset", "MixtureSampler": "sampler"}  # name -> module, imported on first use
+_MODULES = {  # public name -> module that has it, imported when the name is first used
+    "Change": "plan.journal",
+    "Draw": "plan",
+    "Draws": "plan",
+    "Journal": "plan.journal",
+    "Ledger": "ledger",
+    "Manifest": "manifest",
+    "MixedDataset": "dataset",
+    "Mixture": "mixture",
+    "MixtureSampler": "sampler",
+    "Plan": "plan",
+    "Source": "mixture",
+    "Stage": "mixture",
+}
+_FOLDERS = ("manifest", "sources")  # public modules: `cuvee.sources.lengths_of` needs no import of its own
 
 
 def __getattr__(name: str) -> object:
-    if name not in _NEED_TORCH:
+    value: object
+    if name == "__version__":
+        value = importlib.import_module("importlib.metadata").version("cuvee")
+    elif name in _MODULES:
+        value = getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    elif name in _FOLDERS:
+        value = importlib.import_module(f".{name}", __name__)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f".{_NEED_TORCH[name]}", __name__), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_FOLDERS})

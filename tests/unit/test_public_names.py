@@ -1,6 +1,7 @@
 """The public surface is a list: what is in it exists and is documented, what is not in it is private."""
 
 import importlib
+from collections.abc import Callable
 
 import pytest
 
@@ -38,3 +39,19 @@ def test_public_name_resolves_and_is_documented(name: str) -> None:
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Mixtur"):
         _ = importlib.import_module("cuvee").Mixtur
+
+
+def test_names_come_in_when_they_are_used(fresh_python: Callable[[str], str]) -> None:
+    code = "import sys, cuvee; print(*(name for name in ('numpy', 'pydantic', 'torch') if name in sys.modules))"
+    assert fresh_python(code).split() == []
+    assert fresh_python(f"import cuvee; cuvee.Manifest; {code}").split() == ["numpy", "pydantic"]
+
+
+def test_public_folders_need_no_import_of_their_own(fresh_python: Callable[[str], str]) -> None:
+    code = "import cuvee; print(cuvee.sources.lengths_of.__name__, cuvee.manifest.load.__name__)"
+    assert fresh_python(code).split() == ["lengths_of", "load"]
+
+
+def test_star_import_gives_every_public_name(fresh_python: Callable[[str], str]) -> None:
+    names = fresh_python("from cuvee import *; print(*(name for name in dir() if name != '__annotations__'))").split()
+    assert set(names) >= set(cuvee.__all__)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import Progress
 
 from .._core import xxh3_128
 from ..cache import cache_folder, write_atomically
@@ -104,6 +102,9 @@ def _columns(data: Rows, column: str | None, name: str, *, with_tokenizer: bool)
 
 
 def _count(data: Rows, columns: Sequence[str], counter: Counter, name: str) -> NDArray[np.int32]:
+    from rich.console import Console
+    from rich.progress import Progress
+
     lengths = np.zeros(len(data), np.int64)
     with Progress(console=Console(stderr=True), transient=True, disable=len(data) < _LONG) as progress:
         task = progress.add_task(f"lengths of {name}", total=len(data))

@@ -13,9 +13,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
-from rich.console import Console
-from rich.progress import Progress
-
 from ..errors import SourceError
 from .schemas import RESERVED_FIELD, check_column
 
@@ -234,6 +231,9 @@ def _reading(file: Path, source: str) -> Iterator[io.BufferedReader]:
     with contextlib.ExitStack() as stack:
         raw: BinaryIO = stack.enter_context(file.open("rb"))
         if file.stat().st_size >= LONG_FILE:
+            from rich.console import Console
+            from rich.progress import Progress
+
             progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
             raw = progress.wrap_file(raw, total=file.stat().st_size, description=f"checking {file.name}")
         try:
