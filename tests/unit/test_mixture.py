@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuvee import Mixture, MixtureError, Plan, Source, Stage, StateError
+from cuvee import Mixture, MixtureError, Plan, Source, SourceError, Stage, StateError
+
+datasets = pytest.importorskip("datasets")
 
 
 def pair(**settings: Any) -> Mixture:
@@ -134,6 +136,42 @@ BAD_MIXTURES: list[tuple[str, Callable[[], object], str]] = [
 def test_bad_mixture_is_refused_with_its_value(make: Callable[[], object], says: str) -> None:
     with pytest.raises(MixtureError, match=says):
         make()
+
+
+def test_data_with_the_reserved_field_is_refused_at_once() -> None:
+    for data in ([{"x": 1, "__cuvee_meta__": {}}], datasets.Dataset.from_dict({"x": [1], "__cuvee_meta__": [2]})):
+        with pytest.raises(SourceError, match="source 'bad': a row must not have the reserved field '__cuvee_meta__'"):
+            Source("bad", data)
+
+
+def test_data_that_cannot_share_a_batch_is_refused_at_once() -> None:
+    numbers, texts = Source("numbers", [{"x": 1}]), Source("texts", datasets.Dataset.from_dict({"x": ["1"]}))
+    with pytest.raises(SourceError, match="'numbers' and 'texts': column 'x' must have the same type"):
+        Mixture([numbers, texts])
+    with pytest.raises(SourceError, match="'numbers' and 'other': must share a column"):
+        Mixture([numbers, Source("other", [{"y": 1}])])
+
+
+def test_data_whose_first_row_cannot_be_read_is_refused_at_once() -> None:
+    class Broken(list[Any]):
+        def __getitem__(self, row: Any) -> Any:
+            raise RuntimeError("no such shard")
+
+    with pytest.raises(SourceError, match="source 'bad': row 0 must be readable, but got RuntimeError: no such shard"):
+        Source("bad", Broken([1]))
+
+
+def test_checking_data_reads_one_row_and_imports_nothing_heavy(fresh_python: Callable[[str], str]) -> None:
+    code = """
+import sys, cuvee
+class Rows(list):
+    def __getitem__(self, row):
+        assert row == 0
+        return super().__getitem__(row)
+cuvee.Mixture([cuvee.Source(name, Rows([{"x": 1}] * 1000)) for name in "ab"])
+print(*(name for name in ("datasets", "pyarrow", "torch", "rich") if name in sys.modules))
+"""
+    assert fresh_python(code).split() == []
 
 
 def test_weights_are_normalised_whatever_their_size() -> None:

@@ -177,7 +177,7 @@ class MixtureInput:
         document = manifest.load(self.path) if self.path else self._inline_manifest()
         loader = load_function(self.loader) if self.loader is not None else None
         with working(f"Opening {len(document.sources)} sources"):
-            return Mixture._open(document, loader=loader, length_column=self.length_column)  # noqa: SLF001
+            return Mixture.from_manifest(document, loader=loader, length_column=self.length_column)
 
     def _inline_manifest(self) -> Manifest:
         from cuvee import manifest

@@ -66,12 +66,12 @@ def verify(
         loader=loader,
         length_column=length_column,
     )
-    from cuvee.plan.verification import differences_of, read_record
+    from cuvee.plan.verification import compare, read_record
 
     found = read_record(record)
     mixture = given.open()
     with working("Comparing"):
-        differences = differences_of(found, mixture, journal=journal)
+        differences = compare(found, mixture, journal=journal)
     if json:
         print_json(_report(record, found, differences))
     elif differences:

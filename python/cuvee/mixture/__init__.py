@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..manifest import Manifest
     from ..plan import Plan
+    from ..plan.journal import Journal
     from ..plan.stream import Stream
 
 Interpolation = Literal["linear", "cosine"]
@@ -79,6 +80,7 @@ class Mixture:
 
     Raises:
         MixtureError: naming the setting and the value.
+        SourceError: columns of two sources' data cannot stand in one batch; found out from schemas and first rows.
     """
 
     sources: tuple[Source, ...]
@@ -116,6 +118,7 @@ class Mixture:
             object.__setattr__(self, field, value)
 
         checked = _check_sources(sources, allow_empty=allow_empty)
+        _check_data(checked)
         assign("sources", checked)
         assign("names", tuple(source.name for source in checked))
         assign("seed", as_int(seed, "seed", 0, 2**63, MixtureError))
@@ -136,16 +139,16 @@ class Mixture:
     @classmethod
     def from_manifest(
         cls,
-        path: str | PathLike[str],
+        manifest: str | PathLike[str] | Manifest,
         *,
         loader: Callable[..., Any] | None = None,
         tokenizer: Callable[..., Any] | None = None,
         length_column: str | None = None,
     ) -> Self:
-        """Open every source of the manifest at `path` and return the mixture it describes.
+        """Open every source of a manifest and return the mixture it describes.
 
         Args:
-            path: a manifest, version 1 or 2.
+            manifest: path of a manifest, version 1 or 2, or one that is loaded already.
             loader: applied to each source as it is opened.
             tokenizer: counts the tokens of each row, where lengths are needed.
             length_column: column that holds the tokens of each row.
@@ -154,9 +157,24 @@ class Mixture:
             ManifestError: where the document is wrong.
             SourceError: where data cannot be opened.
         """
-        from .. import manifest
+        from ..manifest import Manifest, load
+        from .opening import sources_of
 
-        return cls._open(manifest.load(path), loader=loader, tokenizer=tokenizer, length_column=length_column)
+        document = manifest if isinstance(manifest, Manifest) else load(manifest)
+        mixture = cls(
+            sources_of(document, loader=loader, tokenizer=tokenizer, length_column=length_column),
+            seed=document.seed,
+            exhaustion=document.exhaustion,
+            unit=document.unit,
+            shuffle_within_sources=document.shuffle_within_sources,
+            samples_per_epoch=document.samples_per_epoch,
+            window=document.window,
+            control_interval=document.control_interval,
+            max_length=document.max_length,
+            stages=[Stage(stage.at, dict(stage.weights), stage.interpolation) for stage in document.stages or ()],
+        )
+        object.__setattr__(mixture, "manifest", document)
+        return mixture
 
     @classmethod
     def from_cli(
@@ -165,41 +183,30 @@ class Mixture:
         *,
         seed: int = 42,
         exhaustion: Exhaustion = "cycle",
-        samples_per_epoch: int | None = None,
-        loader: Callable[..., Any] | None = None,
-    ) -> Self:
-        """Return the mixture of inline sources `NAME=PATH:WEIGHT`, split at the first `=` and the last `:`."""
-        from .. import manifest
-
-        document = manifest.from_inline(sources, seed=seed, exhaustion=exhaustion, samples_per_epoch=samples_per_epoch)
-        return cls._open(document, loader=loader)
-
-    @classmethod
-    def _open(
-        cls,
-        manifest: Manifest,
-        *,
+        samples_per_epoch: int | Literal["all_seen"] | None = None,
         loader: Callable[..., Any] | None = None,
         tokenizer: Callable[..., Any] | None = None,
         length_column: str | None = None,
     ) -> Self:
-        from .opening import sources_of
+        """Return the mixture of inline sources `NAME=PATH:WEIGHT`, split at the first `=` and the last `:`.
 
-        stages = [Stage(stage.at, dict(stage.weights), stage.interpolation) for stage in manifest.stages or ()]
-        mixture = cls(
-            sources_of(manifest, loader=loader, tokenizer=tokenizer, length_column=length_column),
-            seed=manifest.seed,
-            exhaustion=manifest.exhaustion,
-            unit=manifest.unit,
-            shuffle_within_sources=manifest.shuffle_within_sources,
-            samples_per_epoch=manifest.samples_per_epoch,
-            window=manifest.window,
-            control_interval=manifest.control_interval,
-            max_length=manifest.max_length,
-            stages=stages,
-        )
-        object.__setattr__(mixture, "manifest", manifest)
-        return mixture
+        Args:
+            sources: at least two.
+            seed: as in a manifest, like the next two.
+            exhaustion: "stop", "cycle" or "renormalize".
+            samples_per_epoch: rows, or "all_seen".
+            loader: this and the next two as in `from_manifest`.
+            tokenizer: counts the tokens of each row.
+            length_column: column that holds them.
+
+        Raises:
+            ManifestError: where a source or a setting is wrong.
+            SourceError: where data cannot be opened.
+        """
+        from ..manifest import from_inline
+
+        document = from_inline(sources, seed=seed, exhaustion=exhaustion, samples_per_epoch=samples_per_epoch)
+        return cls.from_manifest(document, loader=loader, tokenizer=tokenizer, length_column=length_column)
 
     def to_manifest(self, path: str | PathLike[str]) -> None:
         """Write the manifest this mixture was opened from to `path`.
@@ -216,15 +223,33 @@ class Mixture:
             )
         manifest.dump(self.manifest, path)
 
-    def plan(self, epoch: int = 0) -> Plan:
-        """Return the order of one epoch, as if no weights had ever been updated.
+    def plan(
+        self,
+        epoch: int = 0,
+        *,
+        journal: str | PathLike[str] | Journal | None = None,
+        add: Iterable[Source] = (),
+    ) -> Plan:
+        """Return the order of one epoch: as if no weights had ever been updated, or of the run that a journal is of.
+
+        Args:
+            epoch: which epoch, from 0 on.
+            journal: the record of a run's updates, or its file: the plan is then that of the run, draw by draw. It is
+                only read; `plan.journal.attach(file)` goes on with it.
+            add: sources that joined during that run, where they have data or lengths.
 
         Raises:
             PlanError: if the sources' caps leave nothing to draw in that epoch.
+            StateError: if the journal cannot be read, or is one of another mixture.
         """
         from ..plan import Plan
+        from ..plan.journal import Journal
+        from ..plan.replay import replay
 
-        return Plan(self, epoch)
+        if journal is None:
+            return Plan(self, epoch)
+        entries = journal if isinstance(journal, Journal) else Journal.load(journal)
+        return replay(self, epoch, entries, add)
 
     def spec(self) -> dict[str, Any]:
         """Return all that determines the order, as JSON values: what `spec_hash` is the hash of."""
@@ -324,6 +349,14 @@ def _check_sources(sources: Sequence[Source], *, allow_empty: bool) -> tuple[Sou
                 f"source {source.name!r}: rows must be at least 1, but got 0; pass allow_empty=True to leave it out"
             )
     return checked
+
+
+def _check_data(sources: tuple[Source, ...]) -> None:
+    data = {source.name: source.data for source in sources if source.data is not None}
+    if data:
+        from ..sources import check_schemas
+
+        check_schemas(data)
 
 
 def _epoch_budget(

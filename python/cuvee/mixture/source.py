@@ -35,6 +35,7 @@ class Source:
 
     Raises:
         MixtureError: naming the source, the field and the value.
+        SourceError: row 0 of the data cannot be read, or has the reserved field `__cuvee_meta__`.
     """
 
     name: str
@@ -65,6 +66,10 @@ class Source:
         assign("data", data)
         assign("weight", as_weight(weight, f"{label}weight", MixtureError))
         assign("rows", _row_count(data, rows, label))
+        if data is not None:
+            from ..sources import check_rows
+
+            check_rows(data, name=name, allow_empty=True)
         assign("lengths", None if lengths is None else _row_lengths(lengths, self.rows, label))
         assign("lengths_digest", None if self.lengths is None else _core.xxh3_128(self.lengths.data))
         if max_epochs is not None:

@@ -93,16 +93,15 @@ def _restore(
     add: Sequence[Source],
     journal: str | os.PathLike[str] | None,
 ) -> tuple[Mixture, int, History]:
-    mixture = _with_budget_of(mixture, state["spec"])
+    mixture = with_budget_of(mixture, state["spec"])
     entries = Journal.from_state(state["journal"], journal)
     expected = plan_hash(state["spec_hash"], state["epoch"], entries)
     if expected != state["plan_hash"]:
         raise StateError(f"plan_hash must be {expected}, that of spec, epoch and journal, but got {state['plan_hash']}")
     _check_accepts(accept_changes, mixture.names)
-    changed = [] if mixture.spec_hash == state["spec_hash"] else list(_differences(state["spec"], mixture.spec()))
+    changed = [] if mixture.spec_hash == state["spec_hash"] else list(differences_of(state["spec"], mixture.spec()))
     _check_allowed(changed, accept_changes)
-    given = {source.name: source for source in add}
-    joined = tuple(added.restore(given) for change in entries for added in change.added)
+    joined = entries.joined(add)
     parent = state["parent"]
     if changed:
         parent = state["plan_hash"]
@@ -130,7 +129,7 @@ def _check_form(state: object) -> None:
         )
 
 
-def _with_budget_of(mixture: Mixture, spec: Mapping[str, Any]) -> Mixture:
+def with_budget_of(mixture: Mixture, spec: Mapping[str, Any]) -> Mixture:
     """Return the mixture with the state's epoch length if its own is the default, which is fixed when a run begins."""
     budget = spec["samples_per_epoch"]
     if (
@@ -143,7 +142,8 @@ def _with_budget_of(mixture: Mixture, spec: Mapping[str, Any]) -> Mixture:
     return mixture
 
 
-def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
+def differences_of(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
+    """Yield what differs between two contracts, as `Mixture.spec` gives them."""
     for field in was:
         if field not in ("sources", "stages") and was[field] != now.get(field):
             yield Difference(source=None, field=field, was=was[field], now=now.get(field))

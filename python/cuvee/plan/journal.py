@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self, overload
@@ -236,9 +236,27 @@ class Journal(Sequence[Change]):
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> Journal:
-        """Return the journal that a file holds, to be appended to that file."""
+        """Return the journal that a file holds, to be appended to that file.
+
+        Raises:
+            StateError: if the file cannot be read, or holds something else.
+        """
         path = Path(file)
-        return cls([Change.parse(line) for line in path.read_bytes().splitlines()], file=path)
+        try:
+            lines = path.read_bytes().splitlines()
+        except OSError as err:
+            reason = (err.strerror or str(err)).lower()
+            raise StateError(f"journal must be a file that can be read, but got {str(path)!r}: {reason}") from None
+        return cls([Change.parse(line) for line in lines], file=path)
+
+    def joined(self, given: Iterable[Source]) -> tuple[Source, ...]:
+        """Return the sources that joined, in order: each the one of `given` that has its name, else without data.
+
+        Raises:
+            StateError: if a given one differs from the journal, or one is missing that has lengths.
+        """
+        by_name = {source.name: source for source in given}
+        return tuple(added.restore(by_name) for change in self for added in change.added)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _with_file, (tuple(self._entries), self._file)

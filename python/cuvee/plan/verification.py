@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .. import _core
 from ..errors import StateError
 from . import Plan
-from .checkpoint import Difference
-from .checkpoint import _differences as spec_differences
-from .checkpoint import _with_budget_of as with_budget_of
+from .checkpoint import Difference, differences_of, with_budget_of
 from .file import VERSION, plan_document
 
 if TYPE_CHECKING:
@@ -67,9 +65,7 @@ def read_record(path: str | os.PathLike[str]) -> Record:
     return next(iter(found.values()))
 
 
-def differences_of(
-    record: Record, mixture: Mixture, *, journal: str | os.PathLike[str] | None = None
-) -> list[Difference]:
+def compare(record: Record, mixture: Mixture, *, journal: str | os.PathLike[str] | None = None) -> list[Difference]:
     """Return what differs between a record and the mixture as it is now; an empty list if nothing does.
 
     Where the contract differs, that is all that is compared. Where it does not, the plan is computed anew and every
@@ -85,7 +81,7 @@ def differences_of(
     """
     try:
         mixture = with_budget_of(mixture, record.spec)
-        differences = list(spec_differences(record.spec, mixture.spec()))
+        differences = list(differences_of(record.spec, mixture.spec()))
         if differences:
             return differences
         if record.kind == "state":
