@@ -10,7 +10,7 @@ CXX_FILES := $(shell find csrc $(wildcard tests/cpp) -name '*.[ch]pp' -o -name '
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-.PHONY: help setup demo test test-cpp test-python asan tidy lint lint-style lint-types lint-cpp format bench golden docs clean system
+.PHONY: FORCE help setup demo test test-cpp test-python asan tidy lint lint-style lint-types lint-cpp format bench golden docs clean system
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -28,7 +28,13 @@ system:
 	$(PIP) --group build
 	@touch $@
 
-.venv/built.stamp: .venv/packages.stamp CMakeLists.txt $(CORE)
+# an editable install finds the modules that were there when it was made
+.venv/modules.txt: .venv/packages.stamp FORCE
+	@find python/cuvee -name '*.py' | sort | cmp -s - $@ || find python/cuvee -name '*.py' | sort > $@
+
+FORCE:
+
+.venv/built.stamp: .venv/packages.stamp .venv/modules.txt CMakeLists.txt $(CORE)
 	$(PIP) --no-build-isolation --editable '.[dev]'
 	@touch $@
 
