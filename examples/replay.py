@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch.utils.data import DataLoader
 
-from cuvee import Journal, MixedDataset, Mixture, MixtureSampler, Plan, Source
+from cuvee import MixedDataset, Mixture, MixtureSampler, Source
 
 NAMES = ("code", "math", "web")
 BATCH, EVERY, AHEAD = 32, 80, 20  # rows a batch; batches between updates; batches that workers may be ahead
@@ -33,21 +33,12 @@ def run(mixture: Mixture, journal: Path) -> list[tuple[str, int]]:
     return seen
 
 
-def replay(mixture: Mixture, journal: Path) -> Plan:
-    """Return the plan of a run that is known only by its mixture and its journal."""
-    plan = mixture.plan()
-    for change in Journal.load(journal):
-        assert change.weights is not None  # as it is where an entry records that data changed, not weights
-        plan.update(change.weights, at=change.position, reason=change.reason)
-    return plan
-
-
 def main() -> None:
     """Run, replay, compare."""
     mixture = Mixture([Source(name, [{"row": i} for i in range(10_000)]) for name in NAMES], samples_per_epoch=30_000)
     journal = Path(tempfile.mkdtemp()) / "journal.jsonl"
     seen = run(mixture, journal)
-    plan = replay(mixture, journal)
+    plan = mixture.plan(journal=journal)
     assert seen == [(draw.name, draw.row) for draw in plan]
     print(f"{len(plan.journal)} updates; all {len(plan):,} rows came as the replay says ({plan.schedule_hash()})")
     for start in range(0, 30_000, 6_000):

@@ -44,6 +44,11 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target.read_text()), f"{link} must name a heading of {target.name}"
 
 
+def test_the_overview_links_every_page() -> None:
+    linked = set(LINK.findall((ROOT / "docs" / "index.md").read_text()))
+    assert linked >= {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_python_blocks_name_what_exists(page: Path) -> None:
     for code in python_blocks(page):
