@@ -84,6 +84,53 @@ Array<i32> sources_at(const Plan& plan, const Array<i64>& positions) {
   return source;
 }
 
+// Draws as named tuples (source, row, cycle, name): what tuple's own __new__ does, without a tuple between.
+class NamedDraws {
+ public:
+  NamedDraws(const py::tuple& names, const py::type& kind)
+      : names_(names), kind_(reinterpret_cast<PyTypeObject*>(kind.ptr())) {
+    CUVEE_EXPECTS(PyType_IsSubtype(kind_, &PyTuple_Type) != 0, std::invalid_argument,
+                  "kind must be a named tuple, but got ", std::string(py::repr(kind)));
+  }
+  PyObject* make(u32 source, u64 row, u32 cycle) const {
+    CUVEE_EXPECTS(source < names_.size(), std::invalid_argument, "names must name source ", source, ", but got ",
+                  names_.size(), " names");
+    PyObject* const draw = kind_->tp_alloc(kind_, 4);
+    if (draw == nullptr) throw py::error_already_set();
+    PyObject* const name = PyTuple_GET_ITEM(names_.ptr(), source);
+    Py_INCREF(name);
+    PyTuple_SET_ITEM(draw, 0, PyLong_FromUnsignedLong(source));
+    PyTuple_SET_ITEM(draw, 1, PyLong_FromUnsignedLongLong(row));
+    PyTuple_SET_ITEM(draw, 2, PyLong_FromUnsignedLong(cycle));
+    PyTuple_SET_ITEM(draw, 3, name);
+    return draw;
+  }
+
+ private:
+  const py::tuple& names_;
+  PyTypeObject* kind_;
+};
+
+// The GIL is kept in both: the work is shorter than giving it up and taking it again.
+py::object draw(const Plan& plan, i64 position, const py::tuple& names, const py::type& kind) {
+  const Draw draw = plan.at(Position{not_negative(position, "position")});
+  return py::reinterpret_steal<py::object>(NamedDraws(names, kind).make(draw.source.value, draw.row, draw.cycle));
+}
+
+py::list draw_list(const Plan& plan, i64 start, i64 stop, const py::tuple& names, const py::type& kind) {
+  const NamedDraws named(names, kind);
+  const u64 first = not_negative(start, "start");
+  const u64 count = not_negative(stop - std::min(start, stop), "stop");
+  std::vector<i32> source(count), cycle(count);
+  std::vector<i64> row(count);
+  plan.fill({first}, {source, row, cycle}, 1);
+  py::list draws(count);
+  for (std::size_t t = 0; t < count; ++t)
+    PyList_SET_ITEM(draws.ptr(), static_cast<py::ssize_t>(t),
+                    named.make(static_cast<u32>(source[t]), static_cast<u64>(row[t]), static_cast<u32>(cycle[t])));
+  return draws;
+}
+
 // Calls a method with the GIL released and returns its vector as an array.
 template <class T, class Call>
 Array<T> as_array_of(const Call& call) {
@@ -148,6 +195,10 @@ void bind_draws(py::classh<Plan>& plan) {
   plan.def("fill", &fill, py::arg("start"), py::kw_only(), py::arg("source").noconvert(), py::arg("row").noconvert(),
            py::arg("cycle").noconvert(), py::arg("threads") = 1, "Fill arrays with the draws from position `start` on.")
       .def("at", &at, py::arg("position"), "(source, row, cycle) at a position.")
+      .def("draw", &draw, py::arg("position"), py::arg("names"), py::arg("kind"),
+           "The draw at a position as a named tuple.")
+      .def("draw_list", &draw_list, py::arg("start"), py::arg("stop"), py::arg("names"), py::arg("kind"),
+           "The draws at positions start, ..., stop-1 as named tuples.")
       .def("at_each", &at_each, py::arg("positions").noconvert(),
            "(source, row, cycle) at each position, in any order.")
       .def("sources_at", &sources_at, py::arg("positions").noconvert(), "The source at each position, in any order.")

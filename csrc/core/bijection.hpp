@@ -146,4 +146,16 @@ class Bijection {
   std::array<std::uint8_t, kMaxShuffled> order_{};
 };
 
+/// Bijection(64, key)(i), the whole windows' own, with nothing stored: each round shifts its table to the byte it
+/// reads.
+constexpr u64 permute_64(u64 key, u64 i) noexcept {
+  u64 x = i >> 3;
+  u64 y = i & 7;
+  for (u64 r = 0; r < 8; r += 2) {
+    x = (x + (mix64(key + (r + 1) * kGolden) >> (8 * y + 5))) & 7;
+    y = (y ^ (mix64(key + (r + 2) * kGolden) >> (8 * x))) & 7;
+  }
+  return x << 3 | y;
+}
+
 }  // namespace cuvee

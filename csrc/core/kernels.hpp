@@ -66,12 +66,16 @@ struct Kernels {
   void (*write)(Block& block, u32 begin, u32 end, DrawPointers out);
   /// out[t] = pi(t) for t < pi.size() <= 2^16.
   void (*permute_window)(const Bijection& pi, u16* out);
+  /// in[t] stands for the node's arrival clock + t: out[0, lefts) gets those that go left, out[lefts, count) the
+  /// others.
+  void (*split)(const Node& node, u64 clock, const u16* in, u32 count, u16* out, u32 lefts);
 };
 
 /// Names of the instruction sets that this build has and this machine runs, best last.
 std::vector<std::string_view> instruction_sets();
 
-/// The kernels for an instruction set, "auto" for the best or what the environment's CUVEE_ISA names; throws std::invalid_argument for one that is not there.
+/// The kernels for an instruction set, "auto" for the best or what the environment's CUVEE_ISA names; throws
+/// std::invalid_argument for one that is not there.
 const Kernels& kernels_for(std::string_view isa);
 
 }  // namespace cuvee

@@ -23,7 +23,7 @@ inline void split_rest(Phase phase, const u16* in, u32 done, u32 count, u16* out
 
 #if defined(__AVX512VBMI2__)
 
-inline void split(Phase phase, const u16* in, u32 count, u16* out, u32 lefts) {
+inline void split_free(Phase phase, const u16* in, u32 count, u16* out, u32 lefts) {
   const __m512i lane = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
   const __m512i step = _mm512_set1_epi64(static_cast<i64>(phase.step));
   const __m512i highest = _mm512_set1_epi64(static_cast<i64>(~phase.step));  // at > ~step iff at + step carries
@@ -31,6 +31,8 @@ inline void split(Phase phase, const u16* in, u32 count, u16* out, u32 lefts) {
   __m512i at = _mm512_add_epi64(_mm512_set1_epi64(static_cast<i64>(phase.at)), _mm512_mullo_epi64(lane, step));
   u16* left = out;
   u16* right = out + lefts;
+  u16* const left_end = right;
+  u16* const right_end = out + count;
   if (count <= 8) {
     const auto valid = static_cast<__mmask8>((1u << count) - 1);
     const auto mask = static_cast<__mmask8>(_mm512_cmpgt_epu64_mask(at, highest));
@@ -56,8 +58,15 @@ inline void split(Phase phase, const u16* in, u32 count, u16* out, u32 lefts) {
     const auto lefts_here = static_cast<u32>(_mm_popcnt_u32(goes_left));
     const auto rights_here = static_cast<u32>(_mm_popcnt_u32(goes_right));
     const __m512i items = _mm512_maskz_loadu_epi16(valid, in + done);
-    _mm512_mask_storeu_epi16(left, _bzhi_u32(~u32{0}, lefts_here), _mm512_maskz_compress_epi16(goes_left, items));
-    _mm512_mask_storeu_epi16(right, _bzhi_u32(~u32{0}, rights_here), _mm512_maskz_compress_epi16(goes_right, items));
+    const __m512i to_left = _mm512_maskz_compress_epi16(goes_left, items);
+    const __m512i to_right = _mm512_maskz_compress_epi16(goes_right, items);
+    if (left + 32 <= left_end && right + 32 <= right_end) {
+      _mm512_storeu_si512(left, to_left);
+      _mm512_storeu_si512(right, to_right);
+    } else {
+      _mm512_mask_storeu_epi16(left, _bzhi_u32(~u32{0}, lefts_here), to_left);
+      _mm512_mask_storeu_epi16(right, _bzhi_u32(~u32{0}, rights_here), to_right);
+    }
     left += lefts_here;
     right += rights_here;
   }
@@ -88,7 +97,7 @@ inline u32 carries(__m256i at, __m256i highest) {
   return static_cast<u32>(_mm256_movemask_pd(_mm256_castsi256_pd(above)));
 }
 
-inline void split(Phase phase, const u16* in, u32 count, u16* out, u32 lefts) {
+inline void split_free(Phase phase, const u16* in, u32 count, u16* out, u32 lefts) {
   const u64 s = phase.step;
   const __m256i highest = _mm256_set1_epi64x(static_cast<i64>(~s));
   const __m256i eight = _mm256_set1_epi64x(static_cast<i64>(8 * s));
@@ -116,7 +125,7 @@ inline void split(Phase phase, const u16* in, u32 count, u16* out, u32 lefts) {
 
 #else
 
-inline void split(Phase phase, const u16* in, u32 count, u16* out, u32 lefts) {
+inline void split_free(Phase phase, const u16* in, u32 count, u16* out, u32 lefts) {
   split_rest(phase, in, 0, count, out, 0, lefts);
 }
 
@@ -131,6 +140,15 @@ void split_clamped(const Node& node, u64 clock, const u16* in, u32 count, u16* o
     out[after > before ? left++ : right++] = in[t];
     before = after;
   }
+}
+
+// in[t] stands for the node's arrival clock + t: out[0, lefts) gets those that go left, out[lefts, count) the others.
+void split(const Node& node, u64 clock, const u16* in, u32 count, u16* out, u32 lefts) {
+  const i128 raised = node.raised(clock);
+  if (static_cast<u64>(static_cast<u128>(raised) >> 64) > clock)
+    split_clamped(node, clock, in, count, out, lefts);
+  else
+    split_free({static_cast<u64>(raised), node.fraction}, in, count, out, lefts);
 }
 
 void deal(const Node* nodes, Ref root, u64 clock, u32 count, Block& block) {
@@ -166,11 +184,7 @@ void deal(const Node* nodes, Ref root, u64 clock, u32 count, Block& block) {
       continue;
     }
     u16* const out = block.arrivals[at.side ^ 1].data() + at.begin;
-    const i128 raised = node.raised(at.clock);
-    if (static_cast<u64>(static_cast<u128>(raised) >> 64) > at.clock)
-      split_clamped(node, at.clock, in, at.count, out, lefts);
-    else
-      split({static_cast<u64>(raised), node.fraction}, in, at.count, out, lefts);
+    split(node, at.clock, in, at.count, out, lefts);
     block.open.push_back({node.child[1], at.begin + lefts, at.count - lefts, at.side ^ 1, right_clock});
     at = {node.child[0], at.begin, lefts, at.side ^ 1, left_clock};
   }

@@ -22,6 +22,6 @@
 namespace cuvee::CUVEE_ISA {
 
 extern const Kernels kKernels;
-const Kernels kKernels{CUVEE_ISA_NAME, deal, arrange, permute, write, permute_window};
+const Kernels kKernels{CUVEE_ISA_NAME, deal, arrange, permute, write, permute_window, split};
 
 }  // namespace cuvee::CUVEE_ISA

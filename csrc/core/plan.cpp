@@ -22,17 +22,39 @@ class OnePerSlot {
   explicit OnePerSlot(u32 length) : large_(length > small_.size() ? length : 0) {}
   u16* data() noexcept { return large_.empty() ? small_.data() : large_.data(); }
   u16& operator[](std::size_t slot) noexcept { return data()[slot]; }
-  std::span<u16> first(u32 count) noexcept { return {data(), count}; }
+  std::span<const u16> first(u32 count) noexcept { return {data(), count}; }
 
  private:
   std::array<u16, 256> small_;
   std::vector<u16> large_;
 };
 
+// The turns from the root to a leaf, mostly without an allocation.
+template <class Turn>
+class WayOf {
+ public:
+  void push(Turn turn) {
+    if (depth_ < near_.size()) {
+      near_[depth_++] = turn;
+      return;
+    }
+    if (far_.empty()) far_.assign(near_.begin(), near_.end());
+    far_.push_back(turn);
+  }
+  std::span<const Turn> turns() const noexcept {
+    return far_.empty() ? std::span(near_).first(depth_) : std::span(far_);
+  }
+
+ private:
+  std::array<Turn, 64> near_;
+  std::vector<Turn> far_;
+  std::size_t depth_ = 0;
+};
+
 constexpr u64 kChunkDraws = u64{1} << 17;  // hashed at once by one thread
 
 // Slots dealt at once: few enough for the caches, many enough for a middling source to fill vectors.
-u64 block_slots(u64 sources) noexcept { return std::clamp<u64>(512 * sources, 4096, kMaxBlock); }
+u64 block_slots(u64 sources) noexcept { return std::clamp<u64>(256 * sources, 4096, kMaxBlock); }
 
 }  // namespace
 
@@ -114,18 +136,16 @@ u64 Plan::segment_end(const Segment& segment) const noexcept {
 Plan::Window Plan::window_of(u64 position) const noexcept {
   const Segment& segment = segment_of(position);
   u64 origin = segment.origin;
-  if (settings_.epoch_rows != 0) origin = std::max(origin, position - position % settings_.epoch_rows);
-  const u64 first = position - (position - origin) % settings_.window;
-  Window window{first, first + settings_.window, &segment};
-  window.end = std::min(window.end, grid_end(window));
-  return window;
-}
-
-// Where the window's grid must end: at the segment's end or the epoch's.
-u64 Plan::grid_end(const Window& window) const noexcept {
-  const u64 end = segment_end(*window.segment);
-  const u64 epoch = settings_.epoch_rows;
-  return epoch == 0 ? end : std::min(end, window.first - window.first % epoch + epoch);
+  u64 grid_end = segment_end(segment);
+  if (settings_.epoch_rows != 0) {
+    const u64 epoch = position < settings_.epoch_rows ? 0 : position - position % settings_.epoch_rows;
+    origin = std::max(origin, epoch);
+    grid_end = std::min(grid_end, epoch + settings_.epoch_rows);
+  }
+  const u64 since = position - origin;
+  const u64 window = settings_.window;
+  const u64 first = position - ((window & (window - 1)) == 0 ? since & (window - 1) : since % window);
+  return {first, std::min(first + window, grid_end), grid_end, &segment};
 }
 
 std::pair<u64, u64> Plan::window(Position position) const {
@@ -156,9 +176,10 @@ Plan::Passage Plan::passage_of(const Source& source, u64 draw) const {
 
 Slot Plan::slot_at(const Window& window, u64 position) const noexcept {
   const u64 length = window.end - window.first;
-  if (length == 1) return {position};
-  const Bijection order(length, window_key(settings_.windows_key, window.first, length));
-  return {window.first + order(position - window.first)};
+  const u64 place = position - window.first;
+  const u64 key = window_key(settings_.windows_key, window.first, length);
+  if (length == 64) return {window.first + permute_64(key, place)};
+  return {window.first + Bijection(length, key)(place)};
 }
 
 SourceId Plan::source_at(Position position) const {
@@ -174,68 +195,77 @@ Plan::Arrival Plan::arrival_at(u64 position) const noexcept {
   return {segment.root, segment.root_clock + (slot_at(window, position).value - segment.first)};
 }
 
+Plan::Arrival Plan::step(Arrival at, bool& right) const noexcept {
+  const Node& node = forest_[at.ref];
+  __builtin_prefetch(&forest_[node.child[0]]);
+  __builtin_prefetch(&forest_[node.child[1]]);
+  u64 index = 0;
+  right = node.goes_right(at.clock, index);
+  return {node.child[right], node.base[right] + index};
+}
+
 SourceId Plan::descend(Arrival at) const noexcept {
-  while (!at.ref.is_leaf()) {
-    const Node& node = forest_[at.ref];
-    __builtin_prefetch(&forest_[node.child[0]]);
-    __builtin_prefetch(&forest_[node.child[1]]);
-    u64 index = 0;
-    const bool right = node.goes_right(at.clock, index);
-    at = {node.child[right], node.base[right] + index};
-  }
+  bool right = false;
+  while (!at.ref.is_leaf()) at = step(at, right);
   return at.ref.source();
 }
 
-// Draws of the source at the end of `way` before `position` of the window that holds it: those before the window, then
-// the window's slots are followed down the way, and those that arrive are counted if their position is earlier.
-u64 Plan::draws_before(const Window& window, std::span<const Turn> way, u64 position) const {
+// Draws of the source at the end of `way` before the `place`-th position of the window that holds it: those before the
+// window, then the window's slots are followed down the way, and those that arrive count if their position is earlier.
+u64 Plan::draws_before(const Window& window, std::span<const Turn> way, std::span<const u16> slot_of, u64 place) const {
   u64 clock = window.segment->root_clock + (window.first - window.segment->first);
-  const auto length = static_cast<u32>(window.end - window.first);
-  OnePerSlot slots(length);
-  for (u32 t = 0; t < length; ++t) slots[t] = static_cast<u16>(t);
+  const auto length = static_cast<u32>(slot_of.size());
+  OnePerSlot one(length), other(length);
+  for (u32 t = 0; t < length; ++t) one[t] = static_cast<u16>(t);
+  const u16* slots = one.data();
+  u16* spare = other.data();
   u32 arrived = length;
   for (const auto [node, side] : way) {
-    if (arrived > 1) arrived = node->keep(side, clock, slots.first(arrived));  // the last one left is the one asked for
+    if (arrived > 1) {  // the last one left is the one asked for
+      const auto lefts = static_cast<u32>(node->left_of(clock + arrived) - node->left_of(clock));
+      kernels_->split(*node, clock, slots, arrived, spare, lefts);
+      slots = side == 0 ? spare : spare + lefts;
+      spare = spare == other.data() ? one.data() : other.data();
+      arrived = side == 0 ? lefts : arrived - lefts;
+    }
     clock = node->child_clock(side, clock);
   }
   if (arrived == 1) return clock;
-  OnePerSlot holds(length), slot_of(length);
-  for (u32 t = 0; t < length; ++t) holds[t] = 0;
-  for (u32 t = 0; t < arrived; ++t) holds[slots[t]] = 1;
-  const Bijection order(length, window_key(settings_.windows_key, window.first, length));
-  kernels_->permute_window(order, slot_of.data());
-  for (u64 j = 0; j < position - window.first; ++j) clock += holds[slot_of[j]];
+  if (length <= 64) {
+    u64 holds = 0;
+    for (u32 t = 0; t < arrived; ++t) holds |= u64{1} << slots[t];
+    for (u64 j = 0; j < place; ++j) clock += holds >> slot_of[j] & 1;
+  } else {
+    std::vector<bool> holds(length);
+    for (u32 t = 0; t < arrived; ++t) holds[slots[t]] = true;
+    for (u64 j = 0; j < place; ++j) clock += holds[slot_of[j]];
+  }
   return clock;
 }
 
 Draw Plan::draw_at(u64 position) const {
   const Window window = window_of(position);
-  std::array<Turn, 128> turns;
-  std::vector<Turn> deeper;
-  std::size_t depth = 0;
-  Ref ref = window.segment->root;
-  u64 clock = window.segment->root_clock + (slot_at(window, position).value - window.segment->first);
-  while (!ref.is_leaf()) {
-    const Node& node = forest_[ref];
-    u64 index = 0;
-    const bool right = node.goes_right(clock, index);
-    if (depth == turns.size()) deeper.assign(turns.begin(), turns.end());
-    if (depth < turns.size())
-      turns[depth] = {&node, right};
-    else
-      deeper.push_back({&node, right});
-    ++depth;
-    clock = node.base[right] + index;
-    ref = node.child[right];
+  const auto length = static_cast<u32>(window.end - window.first);
+  OnePerSlot slot_of(length);
+  kernels_->permute_window({length, window_key(settings_.windows_key, window.first, length)}, slot_of.data());
+  const u64 place = position - window.first;
+  const u64 slot = window.first + slot_of[place];
+
+  WayOf<Turn> way;
+  Arrival at{window.segment->root, window.segment->root_clock + (slot - window.segment->first)};
+  while (!at.ref.is_leaf()) {
+    const Node* const node = &forest_[at.ref];
+    bool right = false;
+    at = step(at, right);
+    way.push({node, right});
   }
-  if (window.end - window.first > 1) {
-    const std::span<const Turn> way = deeper.empty() ? std::span<const Turn>(turns.data(), depth) : deeper;
-    clock = draws_before(window, way, position);
-  }
-  const Source& source = sources_[ref.source().value];
-  const Passage at = passage_of(source, clock);
-  const u64 row = settings_.shuffle ? Bijection(at.rows, cycle_key(source.spec.row_key, at.cycle))(at.rank) : at.rank;
-  return {ref.source(), at.cycle, row};
+  const u64 drawn = draws_before(window, way.turns(), slot_of.first(length), place);
+  const Source& source = sources_[at.ref.source().value];
+  const Passage passage = passage_of(source, drawn);
+  const u64 row = settings_.shuffle
+                      ? Bijection(passage.rows, cycle_key(source.spec.row_key, passage.cycle))(passage.rank)
+                      : passage.rank;
+  return {at.ref.source(), passage.cycle, row};
 }
 
 Draw Plan::at(Position position) const {
@@ -278,7 +308,7 @@ void Plan::write_range(u64 start, u64 stop, DrawPointers out) const {
   for (u64 position = start; position < stop;) {
     const Window window = window_of(position);
     const u64 wanted = std::min(most, round_up(stop - window.first, window_slots));
-    const u64 end = std::min(grid_end(window), window.first + wanted);
+    const u64 end = std::min(window.grid_end, window.first + wanted);
     deal(window, end, block);
     for (const Share& share : block.shares) draw_rows(share, block);
     const u64 last = std::min(stop, end);
@@ -321,15 +351,34 @@ void Plan::at(std::span<const i64> positions, DrawColumns out) const {
 void Plan::sources_at(std::span<const i64> positions, std::span<i32> out) const {
   const auto lock =
       reading(positions.empty() ? 0 : static_cast<u64>(*std::ranges::max_element(positions)) + settings_.window);
-  std::array<Arrival, 32> arrivals;  // some at once: the arithmetic of one need not wait for that of another
-  for (std::size_t done = 0; done < positions.size(); done += arrivals.size()) {
-    const std::size_t count = std::min(arrivals.size(), positions.size() - done);
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto position = static_cast<u64>(positions[done + i]);
+  std::array<Arrival, 4> together;  // the arithmetic of one need not wait for that of another
+  for (std::size_t done = 0; done < positions.size(); done += together.size()) {
+    const std::size_t count = std::min(together.size(), positions.size() - done);
+    for (std::size_t i = 0; i < together.size(); ++i) {
+      const auto position = static_cast<u64>(positions[done + std::min(i, count - 1)]);
       check_range(position, position + 1);
-      arrivals[i] = arrival_at(position);
+      together[i] = arrival_at(position);
     }
-    for (std::size_t i = 0; i < count; ++i) out[done + i] = static_cast<i32>(descend(arrivals[i]).value);
+    descend(together);
+    for (std::size_t i = 0; i < count; ++i) out[done + i] = static_cast<i32>(together[i].ref.source().value);
+  }
+}
+
+// All to their leaves, level by level; those that have arrived wait, which costs less than a branch nobody can predict.
+void Plan::descend(std::span<Arrival> together) const noexcept {
+  if (forest_.size() == 0) return;
+  for (bool open = true; open;) {
+    open = false;
+    for (Arrival& at : together) {
+      const bool inside = !at.ref.is_leaf();
+      const Node& node = forest_[inside ? at.ref : Ref::node(0)];
+      u64 index = 0;
+      const bool right = node.goes_right(inside ? at.clock : 0, index);
+      const u64 clock = node.base[right] + index;
+      at.ref = inside ? node.child[right] : at.ref;
+      at.clock = inside ? clock : at.clock;
+      open |= inside;
+    }
   }
 }
 
@@ -370,7 +419,7 @@ std::vector<i64> Plan::counts(Position position) const {
   check_range(at, at);
   std::vector<i64> counts(sources_.size());
   const bool inside = at < ended_at_;
-  const Window window = inside ? window_of(at) : Window{at, at, nullptr};
+  const Window window = inside ? window_of(at) : Window{at, at, at, nullptr};
   for (u32 k = 0; k < counts.size(); ++k)
     counts[k] = static_cast<i64>(draws_when_absent(sources_[k], window.first, nullptr));
   leaves_at(window.first, [&](SourceId source, u64 clock, i128) { counts[source.value] = static_cast<i64>(clock); });

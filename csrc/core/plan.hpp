@@ -162,6 +162,7 @@ class Plan {
   struct Window {
     u64 first;
     u64 end;
+    u64 grid_end;  // where its grid ends: at the segment's end or the epoch's
     const Segment* segment;
   };
 
@@ -205,14 +206,15 @@ class Plan {
   const Segment& segment_of(u64 slot) const noexcept;
   u64 segment_end(const Segment& segment) const noexcept;
   Window window_of(u64 position) const noexcept;
-  u64 grid_end(const Window& window) const noexcept;
   Passage passage_of(const Source& source, u64 draw) const;
   Draw draw_at(u64 position) const;
   Arrival arrival_at(u64 position) const noexcept;
+  Arrival step(Arrival at, bool& right) const noexcept;
   SourceId descend(Arrival at) const noexcept;
+  void descend(std::span<Arrival> together) const noexcept;
   std::vector<double> integrals(u64 slot) const;
   Slot slot_at(const Window& window, u64 position) const noexcept;
-  u64 draws_before(const Window& window, std::span<const Turn> way, u64 position) const;
+  u64 draws_before(const Window& window, std::span<const Turn> way, std::span<const u16> slot_of, u64 place) const;
   void deal(const Window& window, u64 end, Block& block) const;
   void draw_rows(const Share& share, Block& block) const;
   void write_range(u64 start, u64 stop, DrawPointers out) const;

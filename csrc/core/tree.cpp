@@ -27,22 +27,6 @@ u64 saturated(u128 value) noexcept { return value < kEndless ? static_cast<u64>(
 
 u64 as_fraction(double part, double whole) noexcept { return static_cast<u64>(std::ldexp(part / whole, 64)); }
 
-u32 Node::keep(int side, u64 m, std::span<u16> items) const noexcept {
-  const i128 start = raised(m);
-  const bool clamped = static_cast<u64>(static_cast<u128>(start) >> 64) > m;
-  auto low = static_cast<u64>(start);
-  u32 kept = 0;
-  for (u32 t = 0; t < items.size(); ++t) {
-    u64 index = 0;
-    const u64 next = low + fraction;
-    const bool right = clamped ? goes_right(m + t, index) : next >= low;
-    items[kept] = items[t];
-    kept += right == (side == 1);
-    low = next;
-  }
-  return kept;
-}
-
 u64 Node::arrivals_for(int side, u64 wanted) const noexcept {
   if (wanted >= kEndless) return kEndless;
   const i128 target = static_cast<i128>(wanted) << 64;

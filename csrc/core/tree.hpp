@@ -75,12 +75,9 @@ struct alignas(64) Node {
       return right;
     }
     const bool right = static_cast<u64>(at) + fraction >= fraction;  // no carry
-    index = right ? m - high : high;
+    index = high + ((m - 2 * high) & (u64{0} - right));              // m - high if right, without a branch
     return right;
   }
-
-  /// items[t] stands for arrival m + t: those that go to a child are moved to the front, in order; returns how many.
-  u32 keep(int side, u64 m, std::span<u16> items) const noexcept;
 
   /// Fewest arrivals of which `wanted` >= 1 went to a child; saturates at kEndless. The inverse of left_of.
   u64 arrivals_for(int side, u64 wanted) const noexcept;

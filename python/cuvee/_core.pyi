@@ -1,10 +1,12 @@
 """Compiled core: arrays in, arrays out. Import cuvee, not this module."""
 
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
+
+T = TypeVar("T", bound=tuple[int, int, int, str])
 
 ENDLESS: int  # 2**63 - 1: a cap, a plan's end or a slot that is never reached
 ORDER_FORMAT: int  # goes up when, and only when, the same contract gives another order
@@ -56,7 +58,10 @@ def tally(
 def gather_lengths(
     source: NDArray[np.int32], row: NDArray[np.int64], *, lengths: NDArray[np.int32], offsets: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """Return lengths[offsets[source] + row], shape (n,); lengths is all sources' lengths end to end, offsets int64[k+1]."""
+    """Return lengths[offsets[source] + row], shape (n,).
+
+    `lengths` is those of all sources end to end, `offsets` of shape (k+1,).
+    """
 
 @final
 class Plan:
@@ -81,7 +86,7 @@ class Plan:
     def add_sources(self, *, rows: NDArray[np.int64], caps: NDArray[np.int64], row_keys: NDArray[np.uint64]) -> None:
         """Append sources (weight 0 until the next set_weights)."""
     def set_weights(self, at: int, weights: NDArray[np.float64], *, restart: bool = False) -> None:
-        """Start a segment at slot `at`, which must be a window start (or, with restart=True, any slot: the window grid starts anew there)."""
+        """Start a segment at slot `at`, a window start; or at any slot with restart=True: windows start anew there."""
     def restart(self, at: int) -> None:
         """Start the window grid anew at slot `at` >= the last change, same weights (an `all_seen` epoch)."""
     def resize_source(self, source: int, *, rows: int, cap: int, at_draw: int, cycle: int) -> None:
@@ -120,6 +125,10 @@ class Plan:
         """Fill the arrays, all of shape (n,), with the draws at positions start, ..., start+n-1."""
     def at(self, position: int) -> tuple[int, int, int]:
         """(source, row, cycle) at one position."""
+    def draw(self, position: int, names: tuple[str, ...], kind: type[T]) -> T:
+        """The draw at `position` as kind(source, row, cycle, names[source]), `kind` being a named tuple."""
+    def draw_list(self, start: int, stop: int, names: tuple[str, ...], kind: type[T]) -> list[T]:
+        """The draws at positions start, ..., stop-1, as `draw` makes them."""
     def at_each(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
         """(source, row, cycle) at each of the positions, in any order."""
     def source_at(self, position: int) -> int: ...

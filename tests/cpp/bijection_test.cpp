@@ -41,6 +41,13 @@ INSTANTIATE_TEST_SUITE_P(Bijection, EverySize,
                          testing::Values(1, 2, 3, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 255, 256, 257, 1000, 4095,
                                          4096, 4097, 65535, 65536, 65537, 100'003));
 
+TEST(Bijection, OfAWholeWindowNeedsNoTables) {
+  for (u64 key = 0; key < 1000; ++key) {
+    const Bijection pi(64, key * kGolden);
+    for (u64 i = 0; i < 64; ++i) ASSERT_EQ(permute_64(key * kGolden, i), pi(i));
+  }
+}
+
 TEST(Bijection, GoesBackAtHugeSizes) {
   for (const u64 n : {u64{3'000'000'000}, (u64{1} << 32) + 1, (u64{1} << 40) - 1, kMaxRows - 1, kMaxRows}) {
     const Bijection pi(n, 42);

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -308,34 +307,32 @@ class Plan:
     # --- single draws
 
     def _draw(self, position: int) -> Draw:
-        position = operator.index(position)
-        if not 0 <= position < self._size:
-            if self._size < 0:
-                self._size = len(self)
-                return self._draw(position)
-            raise IndexError(f"position must be in [0, {len(self)}), but got {position}")
-        if position == self._expected:
-            version = self._version
-            chunk = self._draw_list(position, min(position + CHUNK, self._size))
-            self._expected = position + len(chunk)
-            self._chunk = (position, chunk)
-            if version != self._version:  # another thread updated meanwhile
-                self._chunk = (0, ())
-            return chunk[0]
+        if position == self._expected or not 0 <= position < self._size:
+            return self._draw_next(position)
         self._expected = position + 1
         epoch = self._epoch
         slot = epoch.offset + position
         epoch.stream.ensure(slot)
-        source, row, cycle = epoch.stream.core.at(slot)
-        return make_draw(Draw, (source, row, cycle, self._names[source]))
+        return epoch.stream.core.draw(slot, self._names, Draw)
+
+    def _draw_next(self, position: int) -> Draw:
+        """Draw at the position that follows the last one, and make those after it in advance; or refuse a wrong one."""
+        if self._size < 0:
+            self._size = len(self)
+            return self._draw(operator.index(position))
+        if not 0 <= position < self._size:
+            raise IndexError(f"position must be in [0, {len(self)}), but got {position}")
+        version = self._version
+        chunk = self._draw_list(position, min(position + CHUNK, self._size))
+        self._expected = position + len(chunk)
+        self._chunk = (position, chunk)
+        if version != self._version:  # another thread updated meanwhile
+            self._chunk = (0, ())
+        return chunk[0]
 
     def _draw_list(self, start: int, stop: int) -> list[Draw]:
-        draws = self.draws(start, stop, threads=1)
-        source = draws.source.tolist()
-        columns = zip(
-            source, draws.row.tolist(), draws.cycle.tolist(), map(self._names.__getitem__, source), strict=True
-        )
-        return list(map(make_draw, repeat(Draw), columns))
+        first, end = self._epoch.span(start, stop)
+        return self._epoch.stream.core.draw_list(first, end, self._names, Draw)
 
 
 def _names_of(mixture: Mixture, sources: tuple[Source, ...]) -> tuple[str, ...]:
