@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-T = TypeVar("T", bound=tuple[int, int, int, str])
+_T = TypeVar("_T", bound=tuple[int, int, int, str])
 
 ENDLESS: int  # 2**63 - 1: a cap, a plan's end or a slot that is never reached
 ORDER_FORMAT: int  # goes up when, and only when, the same contract gives another order
@@ -125,9 +125,9 @@ class Plan:
         """Fill the arrays, all of shape (n,), with the draws at positions start, ..., start+n-1."""
     def at(self, position: int) -> tuple[int, int, int]:
         """(source, row, cycle) at one position."""
-    def draw(self, position: int, names: tuple[str, ...], kind: type[T]) -> T:
+    def draw(self, position: int, names: tuple[str, ...], kind: type[_T]) -> _T:
         """The draw at `position` as kind(source, row, cycle, names[source]), `kind` being a named tuple."""
-    def draw_list(self, start: int, stop: int, names: tuple[str, ...], kind: type[T]) -> list[T]:
+    def draw_list(self, start: int, stop: int, names: tuple[str, ...], kind: type[_T]) -> list[_T]:
         """The draws at positions start, ..., stop-1, as `draw` makes them."""
     def at_each(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
         """(source, row, cycle) at each of the positions, in any order."""
