@@ -67,6 +67,11 @@ def test_hashes_are_those_of_the_run(tmp_path: Path) -> None:
     assert len(plan.journal) == 2
 
 
+def test_the_contract_stays_the_same_object() -> None:
+    mix = mixture(samples_per_epoch=None)
+    assert mix.plan(journal=Journal()).mixture is mix
+
+
 def test_an_empty_journal_is_the_plain_plan() -> None:
     assert same(mixture().plan(2, journal=Journal()), mixture().plan(2))
     assert mixture().plan(journal=Journal()).parent is None

@@ -93,7 +93,7 @@ def _restore(
     add: Sequence[Source],
     journal: str | os.PathLike[str] | None,
 ) -> tuple[Mixture, int, History]:
-    mixture = with_budget_of(mixture, state["spec"])
+    mixture = with_budget(mixture, state["spec"]["samples_per_epoch"])
     entries = Journal.from_state(state["journal"], journal)
     expected = plan_hash(state["spec_hash"], state["epoch"], entries)
     if expected != state["plan_hash"]:
@@ -129,15 +129,10 @@ def _check_form(state: object) -> None:
         )
 
 
-def with_budget_of(mixture: Mixture, spec: Mapping[str, Any]) -> Mixture:
-    """Return the mixture with the state's epoch length if its own is the default, which is fixed when a run begins."""
-    budget = spec["samples_per_epoch"]
-    if (
-        mixture.default_budget
-        and mixture.exhaustion == "cycle"
-        and isinstance(budget, int)
-        and budget != mixture.samples_per_epoch
-    ):
+def with_budget(mixture: Mixture, budget: object) -> Mixture:
+    """Return the mixture with a run's epoch length if its own is the default, which is fixed when a run begins."""
+    by_default = mixture.default_budget and mixture.exhaustion == "cycle"
+    if by_default and isinstance(budget, int) and budget != mixture.samples_per_epoch:
         return mixture.with_budget(budget)
     return mixture
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import StateError
 from . import Plan
+from .checkpoint import with_budget
 from .epoch import History
 from .journal import Journal, plan_hash
 
@@ -19,9 +20,8 @@ def replay(mixture: Mixture, epoch: int, journal: Journal, add: Iterable[Source]
     """Return the plan of an epoch of the run that `journal` is of, which is only read; see `Mixture.plan`."""
     entries = Journal(journal)  # of its own, and without the run's file
     _check_run(mixture, entries)
-    if mixture.default_budget and mixture.exhaustion == "cycle":  # it was fixed when the run began
-        originally = _original_rows(entries)
-        mixture = mixture.with_budget(sum(originally.get(source.name, source.rows) for source in mixture.sources))
+    originally = _original_rows(entries)
+    mixture = with_budget(mixture, sum(originally.get(source.name, source.rows) for source in mixture.sources))
     parent = plan_hash(mixture.spec_hash, epoch, Journal(entries[:-1])) if entries else None
     history = History(sources=mixture.sources + entries.joined(add), journal=entries, parent=parent)
     return Plan(mixture, epoch, history=history)

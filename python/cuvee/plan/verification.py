@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .. import _core
 from ..errors import StateError
 from . import Plan
-from .checkpoint import Difference, differences_of, with_budget_of
+from .checkpoint import Difference, differences_of, with_budget
 from .file import VERSION, plan_document
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def compare(record: Record, mixture: Mixture, *, journal: str | os.PathLike[str]
         StateError: a state or its journal is damaged.
     """
     try:
-        mixture = with_budget_of(mixture, record.spec)
+        mixture = with_budget(mixture, record.spec["samples_per_epoch"])
         differences = list(differences_of(record.spec, mixture.spec()))
         if differences:
             return differences
