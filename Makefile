@@ -60,7 +60,7 @@ asan: ## the C++ tests under AddressSanitizer and UBSan
 
 tidy: setup ## clang-tidy over the core and its tests
 	PATH="$(abspath $(BIN)):$$PATH" cmake --preset tidy
-	PATH="$(abspath $(BIN)):$$PATH" cmake --build --preset tidy --clean-first
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build --preset tidy --clean-first -- --keep-going
 
 lint: lint-style lint-types lint-cpp ## formatting, lint and types
 

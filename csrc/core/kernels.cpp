@@ -54,7 +54,7 @@ std::vector<std::string_view> instruction_sets() {
 const Kernels& kernels_for(std::string_view isa) {
   const auto found = available();
   if (isa == "auto") {
-    const char* const forced = std::getenv("CUVEE_ISA");
+    const char* const forced = std::getenv("CUVEE_ISA");  // NOLINT(concurrency-mt-unsafe): nothing here sets it
     return forced == nullptr || *forced == 0 ? *found.back() : kernels_for(forced);
   }
   const auto* const* match = std::find_if(found.data(), found.data() + found.size(),

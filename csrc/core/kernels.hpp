@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <string_view>
 #include <vector>
 
@@ -38,7 +39,7 @@ struct Block {
   std::vector<u16> share_of_position;  // the same in the order in which draws are handed out
   std::vector<u64> rows;               // share after share, each in the order of its draws
   std::vector<i32> cycles;             // of the same draws
-  std::vector<u16> arrivals[2];
+  std::array<std::vector<u16>, 2> arrivals;
   std::vector<Visit> open;
   std::vector<u32> cursors;  // per share, its next draw
   std::vector<i32> sources;  // per share

@@ -117,8 +117,8 @@ inline Bytes look_up(const std::uint8_t* table, Bytes at) {
 #if defined(__AVX2__)
 
 struct Ramp {
-  alignas(64) std::uint8_t values[kSmallWindow];
-  constexpr Ramp() : values() {
+  alignas(64) std::uint8_t values[kSmallWindow]{};
+  constexpr Ramp() {
     for (u32 t = 0; t < kSmallWindow; ++t) values[t] = static_cast<std::uint8_t>(t);
   }
 };

@@ -31,11 +31,11 @@ inline void split_free(Phase phase, const u16* in, u32 count, u16* out, u32 left
   __m512i at = _mm512_add_epi64(_mm512_set1_epi64(static_cast<i64>(phase.at)), _mm512_mullo_epi64(lane, step));
   u16* left = out;
   u16* right = out + lefts;
-  u16* const left_end = right;
-  u16* const right_end = out + count;
+  const u16* const left_end = right;
+  const u16* const right_end = out + count;
   if (count <= 8) {
     const auto valid = static_cast<__mmask8>((1u << count) - 1);
-    const auto mask = static_cast<__mmask8>(_mm512_cmpgt_epu64_mask(at, highest));
+    const __mmask8 mask = _mm512_cmpgt_epu64_mask(at, highest);
     const __m128i items = _mm_maskz_loadu_epi16(valid, in);
     const auto to_left = static_cast<__mmask8>((1u << lefts) - 1);
     const auto to_right = static_cast<__mmask8>((1u << (count - lefts)) - 1);
@@ -76,8 +76,8 @@ inline void split_free(Phase phase, const u16* in, u32 count, u16* out, u32 left
 
 // For each 8-bit mask the byte shuffle that moves the 16-bit lanes it names to the front.
 struct CompressTable {
-  alignas(16) std::uint8_t lanes[256][16];
-  constexpr CompressTable() : lanes() {
+  alignas(16) std::uint8_t lanes[256][16]{};
+  constexpr CompressTable() {
     for (u32 mask = 0; mask < 256; ++mask) {
       u32 to = 0;
       for (u32 lane = 0; lane < 8; ++lane) {

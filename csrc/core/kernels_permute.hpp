@@ -118,8 +118,10 @@ void permute_places(const Bijection& pi, u64 first, u64 count, u64* out) {
 #endif
 
 void permute(const Bijection& pi, u64 first, u64 count, u64* out) {
-  if (!pi.tabled()) return permute_places(pi, first, count, out);
-  for (u64 t = 0; t < count; ++t) out[t] = pi(first + t);
+  if (pi.tabled())
+    for (u64 t = 0; t < count; ++t) out[t] = pi(first + t);
+  else
+    permute_places(pi, first, count, out);
 }
 
 }  // namespace

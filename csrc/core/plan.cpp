@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <ranges>
 
 #include "error.hpp"
 #include "hash.hpp"
@@ -114,15 +115,15 @@ u64 Plan::bytes() const {
   const std::shared_lock lock(mutex_);
   u64 total = forest_.bytes() + segments_.capacity() * sizeof(Segment) + departures_.capacity() * sizeof(Departure) +
               sources_.capacity() * sizeof(Source) + caps_.capacity() * sizeof(u64);
-  for (const Version& version : versions_)
-    total += sizeof(Version) + version.given->capacity() * sizeof(double) / static_cast<u64>(version.given.use_count());
+  for (const Version& version : versions_) {  // some share their weights
+    const auto sharers = static_cast<u64>(std::max(version.given.use_count(), 1L));
+    total += sizeof(Version) + version.given->capacity() * sizeof(double) / sharers;
+  }
   return total;
 }
 
 const Plan::Segment& Plan::segment_of(u64 slot) const noexcept {
-  const auto after = std::upper_bound(segments_.begin(), segments_.end(), slot,
-                                      [](u64 value, const Segment& segment) { return value < segment.first; });
-  return *std::prev(after);
+  return *std::prev(std::ranges::upper_bound(segments_, slot, {}, &Segment::first));
 }
 
 u64 Plan::segment_end(const Segment& segment) const noexcept {
@@ -160,7 +161,7 @@ std::pair<u64, u64> Plan::window(Position position) const {
 // --- one draw --------------------------------------------------------------------------------------------------------
 
 // Where a draw stands in the passes over its source; a source that was resized counts by other rules before that.
-Plan::Passage Plan::passage_of(const Source& source, u64 draw) const {
+Plan::Passage Plan::passage_of(const Source& source, u64 draw) {
   const Cycles* rules = &source.cycles;
   u64 rules_end = kEndless;
   for (const Cycles& earlier : source.earlier) {
@@ -500,10 +501,10 @@ template <class Want>
 void Plan::climb(const Segment& segment, std::span<u64> slots, const Want& want) const {
   std::vector<Turn> way;
   const auto slot_of_draw = [&](u64 arrival) {
-    for (auto turn = way.rbegin(); turn != way.rend(); ++turn) {
-      const u64 base = turn->node->base[turn->side];
+    for (const auto [node, side] : std::views::reverse(way)) {
+      const u64 base = node->base[side];
       if (arrival < base) return kEndless;
-      const u64 needed = turn->node->arrivals_for(turn->side, arrival - base + 1);
+      const u64 needed = node->arrivals_for(side, arrival - base + 1);
       if (needed == kEndless) return kEndless;
       arrival = needed - 1;
     }
@@ -576,7 +577,7 @@ u64 Plan::seen_all(Slot start) const {
   for (u32 k = 0; k < wanted.size(); ++k) wanted[k] += sources_[k].spec.rows;
   std::vector<u64> last(sources_.size());
   std::vector<bool> missing(sources_.size());
-  for (auto segment = &segment_of(start.value); segment != segments_.data() + segments_.size(); ++segment) {
+  for (const Segment* segment = &segment_of(start.value); segment != segments_.data() + segments_.size(); ++segment) {
     u64 seen = std::max(segment->first, start.value);
     missing.assign(missing.size(), false);
     climb(*segment, last, [&](SourceId source, u64 clock) {

@@ -206,7 +206,7 @@ class Plan {
   const Segment& segment_of(u64 slot) const noexcept;
   u64 segment_end(const Segment& segment) const noexcept;
   Window window_of(u64 position) const noexcept;
-  Passage passage_of(const Source& source, u64 draw) const;
+  static Passage passage_of(const Source& source, u64 draw);
   Draw draw_at(u64 position) const;
   Arrival arrival_at(u64 position) const noexcept;
   Arrival step(Arrival at, bool& right) const noexcept;

@@ -1,6 +1,7 @@
 #include "tally.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "error.hpp"
 
@@ -11,8 +12,8 @@ void tally(std::span<const i32> source, std::span<const i64> values, std::span<i
                 " entries, as source, but got ", values.size());
   const auto count = static_cast<u32>(rows.size());
   for (const i32 k : source)
-    CUVEE_EXPECTS(static_cast<u32>(k) < count, std::out_of_range, "source must be in 0..", i64{count} - 1, ", but got ",
-                  k);
+    CUVEE_EXPECTS(k >= 0 && std::cmp_less(k, count), std::out_of_range, "source must be in 0..", i64{count} - 1,
+                  ", but got ", k);
   for (std::size_t t = 0; t < source.size(); ++t) {
     const auto k = static_cast<u32>(source[t]);
     ++rows[k];
@@ -26,7 +27,7 @@ void gather_lengths(std::span<const i32> source, std::span<const i64> row, std::
                 " entries, as source, but got ", row.size());
   const auto sources = static_cast<i64>(offsets.size()) - 1;
   CUVEE_EXPECTS(sources >= 0 && offsets.front() == 0 && std::ranges::is_sorted(offsets) &&
-                    offsets.back() == static_cast<i64>(lengths.size()),
+                    std::cmp_equal(offsets.back(), lengths.size()),
                 std::invalid_argument, "offsets must rise from 0 to ", lengths.size(),
                 ", the number of lengths, but got ", sources < 0 ? i64{0} : offsets.back());
   for (std::size_t t = 0; t < source.size(); ++t) {

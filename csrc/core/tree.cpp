@@ -49,10 +49,10 @@ void Forest::shrink(u32 size) {
   reach_.resize(size);
 }
 
-Branch Forest::join(const Branch& first, const Branch& second, Clip clip, std::span<const u64> caps) {
-  const bool swapped = first.weight > second.weight;
-  const Branch& left = swapped ? second : first;
-  const Branch& right = swapped ? first : second;
+Branch Forest::join(const Branch& one, const Branch& other, Clip clip, std::span<const u64> caps) {
+  const bool swapped = one.weight > other.weight;
+  const Branch& left = swapped ? other : one;
+  const Branch& right = swapped ? one : other;
   Node node{};
   node.weight = left.weight + right.weight;
   node.fraction = node.weight > 0 ? as_fraction(left.weight, node.weight) : u64{1} << 63;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <span>
 #include <vector>
@@ -50,7 +51,7 @@ struct alignas(64) Node {
   i128 raised(u64 m) const noexcept { return static_cast<i128>(static_cast<u128>(m) * fraction) + phase; }
   u64 left_of(u64 m) const noexcept {
     const i128 floor = raised(m) >> 64;
-    return floor < 0 ? 0 : floor > static_cast<i128>(m) ? m : static_cast<u64>(floor);
+    return floor < 0 ? 0 : std::min(static_cast<u64>(floor), m);  // 64 bits: clocks are below 2^63
   }
   /// Clock of a child once m arrivals have come.
   u64 child_clock(int side, u64 m) const noexcept {
@@ -110,7 +111,7 @@ class Forest {
   void shrink(u32 size);
 
   /// A node over two branches, lighter one left. `caps[source]` is the clock at which a leaf is empty.
-  Branch join(const Branch& left, const Branch& right, Clip clip, std::span<const u64> caps);
+  Branch join(const Branch& one, const Branch& other, Clip clip, std::span<const u64> caps);
 
   /// Takes in a node as it is, but for the clock at which it empties.
   Ref add(Node node, std::span<const u64> caps);

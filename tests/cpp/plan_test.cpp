@@ -13,6 +13,7 @@ namespace {
 
 std::vector<SourceSpec> sources_of(const std::vector<u64>& rows, bool capped) {
   std::vector<SourceSpec> specs;
+  specs.reserve(rows.size());
   for (const u64 n : rows)
     specs.push_back({n, capped ? n : kEndless, key64("rows", 1, std::to_string(specs.size()), 0)});
   return specs;
@@ -34,9 +35,10 @@ Columns filled(const Plan& plan, u64 start, u64 count, u32 threads = 1) {
 
 class EveryIsa : public testing::TestWithParam<std::string_view> {
  protected:
-  Plan plan(const std::vector<u64>& rows, const std::vector<double>& weights, bool capped, PlanSettings settings = {}) {
+  static Plan plan(const std::vector<u64>& rows, const std::vector<double>& weights, bool capped,
+                   PlanSettings settings = {}) {
     settings.windows_key = 99;
-    return Plan(settings, sources_of(rows, capped), weights, kernels_for(GetParam()));
+    return {settings, sources_of(rows, capped), weights, kernels_for(GetParam())};
   }
 };
 
@@ -66,7 +68,7 @@ TEST_P(EveryIsa, RenormalizeGivesEachRowOnce) {
   for (u32 k = 0; k < rows.size(); ++k) {
     std::vector<i64> drawn;
     for (std::size_t t = 0; t < all.source.size(); ++t)
-      if (all.source[t] == static_cast<i32>(k)) drawn.push_back(all.row[t]);
+      if (std::cmp_equal(all.source[t], k)) drawn.push_back(all.row[t]);
     std::ranges::sort(drawn);
     ASSERT_EQ(drawn.size(), rows[k]);
     for (u64 i = 0; i < rows[k]; ++i) ASSERT_EQ(drawn[i], static_cast<i64>(i));
@@ -157,6 +159,7 @@ TEST(Plan, RefusesWhatCannotBe) {
 TEST(Plan, IsReadWhileItGrows) {
   Plan p({}, sources_of(std::vector<u64>(200, 50), true), std::vector<double>(200, 1.0), kernels_for("auto"));
   std::vector<std::jthread> readers;
+  readers.reserve(3);
   for (u32 t = 0; t < 3; ++t)
     readers.emplace_back([&p] {
       for (u64 i = 0; i < 200; ++i) filled(p, i * 50, 40);

@@ -14,6 +14,7 @@ struct Tree {
   explicit Tree(const std::vector<double>& weights, std::vector<u64> limits = {}) : caps(std::move(limits)) {
     caps.resize(weights.size(), kEndless);
     std::vector<Branch> leaves;
+    leaves.reserve(weights.size());
     for (u32 k = 0; k < weights.size(); ++k) leaves.push_back({Ref::leaf(SourceId{k}), 0, weights[k], 0});
     root = forest.build(leaves, Clip::no, caps).ref;
   }
@@ -86,7 +87,7 @@ TEST(Node, SaturatesFarAway) {
 }
 
 TEST(Forest, DealsEveryPrefixWithinTheCertificate) {
-  for (u32 count : {1u, 2u, 3u, 8u, 33u}) {
+  for (const u32 count : {1u, 2u, 3u, 8u, 33u}) {
     std::vector<double> weights(count);
     double total = 0;
     for (u32 k = 0; k < count; ++k) total += weights[k] = std::ldexp(static_cast<double>(mix64(k + count)), -64) + 0.01;
@@ -118,8 +119,8 @@ TEST(Forest, KnowsWhenTheFirstLeafIsEmpty) {
 }
 
 TEST(Forest, BuildsGeometricAndZeroWeights) {
-  std::vector<double> weights;
-  for (int k = 0; k < 1200; ++k) weights.push_back(std::ldexp(1.0, -k));  // the last ones are 0
+  std::vector<double> weights(1200);
+  for (int k = 0; k < 1200; ++k) weights[static_cast<u32>(k)] = std::ldexp(1.0, -k);  // the last ones are 0
   const Tree tree(weights);
   EXPECT_LT(tree.forest.certificate(tree.root, 0), 1.68);
   EXPECT_EQ(tree.descend(0).second, 0u);
