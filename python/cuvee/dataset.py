@@ -28,6 +28,7 @@ else:
 META = "__cuvee_meta__"
 PADDING = -1  # the cycle of a row that only fills up a short last batch
 CHUNK = 4_096  # positions of a view looked up together
+DISORDERED = 4  # batches in a row that show a loader that shuffles; an epoch's padding and its end make at most two
 
 
 class MixedDataset(MapStyle):
@@ -65,8 +66,8 @@ class MixedDataset(MapStyle):
 
     def __len__(self) -> NoReturn:
         raise TypeError(
-            "MixedDataset has no order and so no length; give the loader a MixtureSampler, or use "
-            "MixedDataset(mixture).in_order(plan)"
+            "MixedDataset has no order and so no length; give the loader a MixtureSampler (in Lightning with "
+            "Trainer(use_distributed_sampler=False)), or use MixedDataset(mixture).in_order(plan)"
         )
 
     def __bool__(self) -> bool:
@@ -151,6 +152,8 @@ class InOrder(MapStyle):
 
     So any loader that goes through a dataset in its own order (`shuffle=False`, `DistributedSampler(shuffle=False)`, a
     Trainer) gets the mix, and resumes as it always does. The view holds for the plan as it was when the view was made.
+    A loader that shuffles would lose the order without a sign: it is stopped after a few batches. Single items,
+    `view[i]`, are for anyone to read in any order.
     """
 
     def __init__(self, dataset: MixedDataset, plan: Plan) -> None:
@@ -162,10 +165,12 @@ class InOrder(MapStyle):
         self._before = None if plan.mixture.max_length is None else _passing_before_chunks(plan)
         self._size = len(plan) if self._before is None else int(self._before[-1])
         self._last: tuple[int, Draws] | None = None  # the chunk looked up last
+        self._first = 0  # the first place of the batch read last
+        self._disordered = 0  # the number of batches read last that no loader in order would read
 
     def __getstate__(self) -> dict[str, Any]:
         self._check_plan()
-        return self.__dict__ | {"_last": None}
+        return self.__dict__ | {"_last": None, "_first": 0, "_disordered": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
@@ -182,22 +187,30 @@ class InOrder(MapStyle):
         return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: int) -> Any:
-        return self.__getitems__([index])[0]
+        return self._read(self._places([index]))[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return the rows at these places of the order; negative ones count from its end.
 
         Raises:
             IndexError: if one lies outside the order.
-            PlanError: if the plan was updated after this view was made.
+            PlanError: if the plan was updated after this view was made, or a loader shuffles the places.
         """
-        self._check_plan()
-        if len(indices) == 0:
+        places = self._places(indices)
+        if len(places) == 0:
             return []
-        for index in (min(indices), max(indices)):
+        self._check_order(places)
+        return self._read(places)
+
+    def _places(self, indices: Sequence[int]) -> NDArray[np.int64]:
+        self._check_plan()
+        for index in (min(indices), max(indices)) if len(indices) > 0 else ():
             if not -self._size <= index < self._size:
                 raise IndexError(f"index must be in [{-self._size}, {self._size}), but got {index}")
-        draws = self._draws(np.fromiter(map(operator.index, indices), np.int64, len(indices)) % self._size)
+        return np.fromiter(map(operator.index, indices), np.int64, len(indices)) % max(self._size, 1)
+
+    def _read(self, places: NDArray[np.int64]) -> list[Any]:
+        draws = self._draws(places)
         return self.dataset.rows(draws.source.tolist(), draws.row.tolist(), draws.cycle.tolist())
 
     def _draws(self, places: NDArray[np.int64]) -> Draws:
@@ -225,6 +238,24 @@ class InOrder(MapStyle):
         if last is None or last[0] != number:
             self._last = last = (number, _passing_draws(self._plan, number))
         return last[1]
+
+    def _check_order(self, places: NDArray[np.int64]) -> None:
+        """Raise if these are the places of yet another batch that begins before the last one or is shuffled in itself.
+
+        A loader in order steps back within a batch only where it pads, once for each time it goes through the rows.
+        """
+        previous, self._first = self._first, int(places[0])
+        steps_back = np.count_nonzero(places[1:] < places[:-1])
+        disordered = self._first < previous or steps_back > 1 + len(places) // self._size
+        self._disordered = self._disordered + 1 if disordered else 0
+        if self._disordered == DISORDERED:
+            self._disordered = 0
+            raise PlanError(
+                "batches of a view in order must be read in its order, but a loader shuffles them: the last begins at "
+                f"place {self._first}, the one before at {previous}; turn shuffling off (DataLoader: shuffle=False; "
+                "transformers: TrainingArguments(train_sampling_strategy='sequential'); Lightning: "
+                "DataLoader(sampler=DistributedSampler(view, shuffle=False)))"
+            )
 
     def _check_plan(self) -> None:
         if self._plan.version != self._version:
