@@ -93,6 +93,7 @@ class Course:
         self.plan = plan
         self.base = base
         self.finished = False
+        self.released = False  # whether nobody holds the iterator over this course any more
         self.accounted = base.position  # up to here a ledger knows what was scheduled
         self._given = 0  # steps up to the end of the hand-out under way
         self._block: Block | None = None

@@ -88,10 +88,7 @@ class MixedDataset(MapStyle):
         try:
             sources, rows, cycles = _unpacked(keys)
         except (TypeError, ValueError) as error:
-            raise SourceError(
-                f"keys must be integers made by MixtureSampler, but got {_first_bad(keys)!r}; give the loader a "
-                "MixtureSampler, or index MixedDataset(mixture).in_order(plan) by position"
-            ) from error
+            raise SourceError(_complaint(keys)) from error
         return self.rows(sources, rows, cycles)
 
     def rows(self, sources: Sequence[int], rows: Sequence[int], cycles: Sequence[int]) -> list[Any]:
@@ -274,7 +271,18 @@ def _unpacked(keys: list[int]) -> tuple[list[int], list[int], list[int]]:
     return source.tolist(), row.tolist(), cycles
 
 
-def _first_bad(keys: list[int]) -> object:
+def _complaint(keys: object) -> str:
+    """Return what is wrong with keys that are not a list of a sampler's integers."""
+    bad = _first_bad(keys) if isinstance(keys, list) else keys
+    cure = "give the loader a MixtureSampler, or index MixedDataset(mixture).in_order(plan) by position"
+    if isinstance(bad, list):
+        cure = "a MixtureSampler with a batch_size goes into the loader as batch_sampler="
+    elif not isinstance(keys, list):
+        cure = "a MixtureSampler without a batch_size goes into the loader as sampler=, or give it a batch_size"
+    return f"keys must be integers made by MixtureSampler, but got {bad!r:.60}; {cure}"
+
+
+def _first_bad(keys: list[Any]) -> object:
     for key in keys:
         try:
             _unpacked([key])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -11,6 +12,7 @@ from torch.utils.data import Sampler  # noqa: TID253  (a sampler is of no use wi
 from .checks import as_int
 from .course import CHUNK, Course, Deal, Place, count_passing
 from .errors import PlanError, StateError
+from .mixture import Mixture
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -47,6 +49,9 @@ class Items(itertools.chain[Any]):
         self.sampler.load_state_dict(state)
         self.sampler.adopt(self.course)
 
+    def __del__(self) -> None:
+        self.course.released = True
+
 
 class MixtureSampler(Sampler[Any]):
     """The order of a plan, dealt to ranks and batches, as a sampler for `torch.utils.data.DataLoader`.
@@ -64,7 +69,7 @@ class MixtureSampler(Sampler[Any]):
     a `break` starts over where that iteration started.
 
     Args:
-        plan: the plan of the epoch to begin with.
+        plan: the plan of the epoch to begin with, `mixture.plan()`.
         rank: this process's place among those that train on different rows, 0 <= rank < world_size.
         world_size: their number.
         batch_size: rows per rank and step; None yields single rows.
@@ -86,6 +91,9 @@ class MixtureSampler(Sampler[Any]):
         drop_last: bool = False,
         start: int = 0,
     ) -> None:
+        if not isinstance(plan, Plan):
+            cure = "pass mixture.plan()" if isinstance(plan, Mixture) else "mixture.plan() makes one"
+            raise PlanError(f"plan must be a Plan, but got {type(plan).__name__}; {cure}")
         self.world_size = as_int(world_size, "world_size", 1, END, PlanError)
         self.rank = as_int(rank, "rank", 0, world_size, PlanError)
         self.batch_size = None if batch_size is None else as_int(batch_size, "batch_size", 1, END, PlanError)
@@ -154,12 +162,17 @@ class MixtureSampler(Sampler[Any]):
     def state_dict(self, batches: int | None = None) -> dict[str, Any]:
         """Return the place in the run and the plan's state; it can be loaded at any world size and batch size.
 
-        A loader with workers takes batches from the sampler long before the training loop sees them. So loop over
-        `track(loader)`, which counts, or say how many batches were trained on. StatefulDataLoader needs neither.
+        A loader takes batches from the sampler before the training loop sees them, with workers long before. So loop
+        over `track(loader)`, which counts, or say how many batches were trained on. StatefulDataLoader needs neither:
+        save its own state.
 
         Args:
             batches: how many items of this iteration (single rows if there is no batch size) count as consumed.
-                Default: those that `track` counted, else all handed out, which is right without workers.
+                Default: those that `track` counted. It may be left out, too, before anything was handed out, and once
+                the epoch was iterated to its end.
+
+        Raises:
+            StateError: if nothing says how many of the items handed out were consumed.
         """
         return state_at(self._course, self._consumed(batches))
 
@@ -192,8 +205,20 @@ class MixtureSampler(Sampler[Any]):
         self._unaccounted = []
 
     def track(self, loader: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the loader's batches and count each as consumed when it is yielded, so that `state_dict()` is right."""
-        steps = 1 if self._deal.batched else int(getattr(loader, "batch_size", None) or 1)
+        """Yield the loader's batches, each counted as consumed when it is yielded, so that `state_dict()` is right.
+
+        Raises:
+            StateError: if the loader has another sampler.
+        """
+        feeding = samplers_below(loader)
+        if feeding and not any(sampler is self for sampler in (loader, *feeding)):
+            raise StateError(
+                f"loader must take its batches from this sampler, but got one with a {type(feeding[-1]).__name__}; call "
+                "track of the very sampler that the loader was made with"
+            )
+        return self._counting(loader, 1 if self._deal.batched else int(getattr(loader, "batch_size", None) or 1))
+
+    def _counting(self, loader: Iterable[Batch], steps: int) -> Iterator[Batch]:
         for number, batch in enumerate(loader, start=1):
             self._taken = min(number * steps, self._course.handed)
             yield batch
@@ -223,7 +248,16 @@ class MixtureSampler(Sampler[Any]):
     def _consumed(self, batches: int | None) -> int:
         if batches is not None:
             return as_int(batches, "batches", 0, END, StateError)
-        return self._course.handed if self._taken is None else self._taken
+        if self._taken is not None:
+            return self._taken
+        course = self._course
+        if course.handed and not (course.finished and course.released) and not _asked_by_stateful_loader():
+            raise StateError(
+                f"batches must say how many of the {course.handed} handed out were trained on, but got None, and "
+                "loaders fetch ahead; loop over sampler.track(loader), or pass batches=N (StatefulDataLoader: save its "
+                "own state)"
+            )
+        return course.handed
 
     def _enter(self, plan: Plan) -> None:
         """Begin the epoch of `plan`."""
@@ -244,6 +278,23 @@ class MixtureSampler(Sampler[Any]):
         while plan.epoch < epoch:
             plan = plan.next_epoch()
         return plan
+
+
+def samplers_below(loader: object) -> list[object]:
+    """Return the samplers that `loader` takes its batches from, outermost first, wrapped ones included."""
+    found: list[object] = [loader]
+    for outer in found:
+        for name in ("batch_sampler", "sampler"):
+            inner = getattr(outer, name, None)
+            if inner is not None and not any(inner is known for known in found):
+                found.append(inner)
+    return found[1:]
+
+
+def _asked_by_stateful_loader() -> bool:
+    """Return whether the state is asked for by torchdata's StatefulDataLoader, just when it takes a batch."""
+    caller = sys._getframe(3)  # noqa: SLF001  (who called state_dict or account)
+    return str(caller.f_globals.get("__name__", "")).startswith("torchdata.")
 
 
 def state_at(course: Course, steps: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from cuvee import Ledger, MixedDataset, Mixture, MixtureSampler, PlanError, Source, SourceError
+from cuvee import Ledger, MixedDataset, Mixture, MixtureSampler, PlanError, Source, SourceError, StateError
 from loading import SIZES, WEIGHTS, Rows, mixture, reassembled, samplers
 
 META = "__cuvee_meta__"
@@ -124,6 +124,26 @@ def test_plain_shuffling_is_refused() -> None:
         DataLoader(MixedDataset(mixture()), shuffle=True)
     with pytest.raises(TypeError, match="MixtureSampler"):
         list(DataLoader(MixedDataset(mixture())))
+
+
+def test_a_sampler_in_the_wrong_place_is_named() -> None:
+    mix = mixture()
+    dataset, batches = MixedDataset(mix), MixtureSampler(mix.plan(), batch_size=4)
+    for size in (2, None):
+        with pytest.raises(SourceError, match="goes into the loader as batch_sampler="):
+            list(DataLoader(dataset, sampler=batches, batch_size=size))
+    with pytest.raises(SourceError, match="goes into the loader as sampler=, or give it a batch_size"):
+        list(DataLoader(dataset, batch_sampler=MixtureSampler(mix.plan())))
+
+
+@pytest.mark.parametrize("options", [workers(0), workers(2)], ids=["0", "2"])
+def test_state_of_a_loader_that_is_not_tracked_is_refused(options) -> None:
+    sampler = MixtureSampler(mixture(samples_per_epoch=400).plan(), batch_size=8)
+    loader = DataLoader(MixedDataset(mixture()), batch_sampler=sampler, collate_fn=list, **options)
+    for _ in loader:
+        with pytest.raises(StateError, match=r"sampler\.track\(loader\)"):
+            sampler.state_dict()
+    assert sampler.state_dict()["position"] == 400
 
 
 # --- torchdata's StatefulDataLoader

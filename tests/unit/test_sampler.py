@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuvee import Ledger, Mixture, MixtureSampler, PlanError, Source, Stage, StateError
+from cuvee import Ledger, MixedDataset, Mixture, MixtureSampler, PlanError, Source, Stage, StateError
 from loading import mixture, packed, reassembled, samplers
 
 SMALL = {"a": 50, "b": 30, "c": 20}
@@ -187,7 +187,7 @@ def test_a_state_goes_on_at_any_world_size_and_batch_size(taken, filtered, ranks
     taken = min(taken, len(first))
     for _ in range(taken):
         next(items)
-    state = json.loads(json.dumps(first.state_dict()))
+    state = json.loads(json.dumps(first.state_dict(batches=taken)))
     assert state["accepted"] == min(taken * ranks[0] * batches[0], len(order))
     others = samplers(mix.plan(), ranks[1], batches[1])
     for sampler in others:
@@ -204,7 +204,7 @@ def test_state_of_a_loaded_state_is_the_same(filtered) -> None:
     items = iter(sampler)
     for step in range(len(sampler)):
         next(items)
-        state = sampler.state_dict()
+        state = items.state_dict()
         before = copy.deepcopy(state)
         other = MixtureSampler(mix.plan(), batch_size=8)
         other.load_state_dict(state)
@@ -250,6 +250,44 @@ def test_track_counts_batches_as_they_are_yielded() -> None:
     ahead = list(sampler)
     for number, _ in enumerate(sampler.track(ahead), start=1):
         assert sampler.state_dict()["position"] == min(8 * number, 100)
+
+
+def test_state_within_an_epoch_needs_to_know_what_was_consumed() -> None:
+    sampler = MixtureSampler(small(100).plan(), batch_size=8)
+    assert sampler.state_dict()["position"] == 0
+    items = iter(sampler)
+    next(items)
+    for ask in (sampler.state_dict, lambda: sampler.account(Ledger(sampler.plan.names))):
+        with pytest.raises(
+            StateError, match=r"of the 1 handed out .* but got None.*sampler\.track\(loader\).*batches="
+        ):
+            ask()
+    assert sampler.state_dict(batches=1)["position"] == 8
+    list(items)
+    with pytest.raises(StateError, match="of the 13 handed out"):
+        sampler.state_dict()  # whoever holds the iterator may not be through with what it gave
+    del items
+    assert sampler.state_dict()["position"] == 100
+
+
+def test_track_of_a_loader_with_another_sampler_is_refused() -> None:
+    from torch.utils.data import DataLoader
+
+    plan = small(100).plan()
+    sampler, other = MixtureSampler(plan), MixtureSampler(plan)
+    for sampling in ({"sampler": other, "batch_size": 5}, {"batch_sampler": MixtureSampler(plan, batch_size=5)}, {}):
+        with pytest.raises(
+            StateError, match=r"loader must take its batches from this sampler, but got one with a .*Sampler"
+        ):
+            sampler.track(DataLoader(list(range(100)), **sampling))
+    loader = DataLoader(MixedDataset(small(100)), sampler=sampler, batch_size=5)
+    assert sum(1 for _ in sampler.track(loader)) == 20
+
+
+@pytest.mark.parametrize("given", [small(100), None])
+def test_what_is_no_plan_is_refused(given) -> None:
+    with pytest.raises(PlanError, match=rf"plan must be a Plan, but got {type(given).__name__}; .*mixture\.plan\(\)"):
+        MixtureSampler(given)
 
 
 def test_iterator_carries_its_own_state() -> None:
@@ -379,7 +417,7 @@ def test_updates_are_in_the_state() -> None:
     next(items)
     plan.update({"a": 0.0, "b": 1.0, "c": 1.0}, at=500)
     other = MixtureSampler(mix.plan(), batch_size=8)
-    other.load_state_dict(sampler.state_dict())
+    other.load_state_dict(sampler.state_dict(batches=1))
     assert reassembled([list(other)]) == packed(plan, 8)
     assert other.plan.plan_hash == plan.plan_hash
     assert reassembled([list(other)]) == packed(plan.next_epoch())
@@ -435,7 +473,7 @@ def test_account_counts_what_was_scheduled_over_epochs_and_ranks(drop_last) -> N
 def test_account_adds_only_what_is_new() -> None:
     sampler = MixtureSampler(small(100).plan(), batch_size=10)
     ledger = Ledger(sampler.plan.names)
-    for number, _ in enumerate(sampler, start=1):
+    for number, _ in enumerate(sampler.track(sampler), start=1):
         sampler.account(ledger)
         assert int(ledger.scheduled.sum()) == 10 * number
     sampler.account(ledger)
