@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .plan import Draws, Plan
 
-CHUNK = 16_384  # positions fetched from the plan at a time
+FETCHED = 16_384  # positions fetched from the plan at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,7 @@ class Course:
     def _accept(self, start: int) -> tuple[Draws, NDArray[np.int64]]:
         """Return draws from `start` on and the indices that pass: a full step at least, unless the epoch ends first."""
         step, size = self._deal.step, len(self.plan)
-        rows = max(CHUNK // step, 1) * step
+        rows = max(FETCHED // step, 1) * step
         while True:
             stop = min(start + rows, size)
             draws = self.plan.draws(start, stop)
@@ -198,5 +198,5 @@ def count_passing(plan: Plan, start: int, stop: int) -> int:
     """Return how many of the positions start, ..., stop-1 hold a row within the length limit."""
     if plan.mixture.max_length is None:
         return stop - start
-    spans = ((first, min(first + CHUNK, stop)) for first in range(start, stop, CHUNK))
+    spans = ((first, min(first + FETCHED, stop)) for first in range(start, stop, FETCHED))
     return sum(int(np.count_nonzero(plan.passes(plan.draws(*span)))) for span in spans)

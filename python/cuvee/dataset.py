@@ -27,7 +27,7 @@ else:
 
 META = "__cuvee_meta__"
 PADDING = -1  # the cycle of a row that only fills up a short last batch
-CHUNK = 4_096  # positions of a view looked up together
+LOOKED_UP = 4_096  # positions of a view looked up together
 DISORDERED = 4  # batches in a row that show a loader that shuffles; an epoch's padding and its end make at most two
 
 
@@ -150,7 +150,7 @@ class InOrder(MapStyle):
     So any loader that goes through a dataset in its own order (`shuffle=False`, `DistributedSampler(shuffle=False)`, a
     Trainer) gets the mix, and resumes as it always does. The view holds for the plan as it was when the view was made.
     A loader that shuffles would lose the order without a sign: it is stopped after a few batches. Single items,
-    `view[i]`, are for anyone to read in any order.
+    `view[i]`, are for anyone to read in any order, negative ones from the end as in a list.
     """
 
     def __init__(self, dataset: MixedDataset, plan: Plan) -> None:
@@ -226,7 +226,7 @@ class InOrder(MapStyle):
     def _chunks(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (chunk, offset in its passing draws) of every place."""
         if self._before is None:
-            return places // CHUNK, places % CHUNK
+            return places // LOOKED_UP, places % LOOKED_UP
         chunks = np.searchsorted(self._before, places, side="right") - 1
         return chunks, places - self._before[chunks]
 
@@ -293,7 +293,7 @@ def _first_bad(keys: list[Any]) -> object:
 
 def _passing_draws(plan: Plan, chunk: int) -> Draws:
     """Return the draws of one chunk of positions that pass the length filter."""
-    draws = plan.draws(chunk * CHUNK, min((chunk + 1) * CHUNK, len(plan)))
+    draws = plan.draws(chunk * LOOKED_UP, min((chunk + 1) * LOOKED_UP, len(plan)))
     if plan.mixture.max_length is None:
         return draws
     return _selected(draws, np.flatnonzero(plan.passes(draws)))
@@ -305,6 +305,6 @@ def _selected(draws: Draws, index: NDArray[np.int64]) -> Draws:
 
 def _passing_before_chunks(plan: Plan) -> NDArray[np.int64]:
     """Return the number of passing rows before each chunk, and in all at the end."""
-    chunks = -(-len(plan) // CHUNK)
+    chunks = -(-len(plan) // LOOKED_UP)
     counts = [len(_passing_draws(plan, chunk)) for chunk in range(chunks)]
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])

@@ -1,5 +1,7 @@
 """The errors a user can cause. Each says `NAME must be RULE, but got VALUE`; each is a ValueError too."""
 
+INSTALL_HF = "install the extra hf: pip install '.[hf]' in a checkout of Cuvée"
+
 
 class CuveeError(ValueError):
     """Base of all errors of this package that come from what the user gave."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -77,25 +78,27 @@ class Ledger:
         joined.counts[:, : len(self.names)] = self.counts
         self.names, self._ids, self.counts = joined.names, joined._ids, joined.counts
 
-    def add_scheduled(self, source: NDArray[np.int32], *, passed: NDArray[np.bool_] | None = None) -> None:
+    def add_scheduled(self, source: ArrayLike, *, passed: NDArray[np.bool_] | None = None) -> None:
         """Count rows drawn.
 
         Args:
             source: source ids, shape (n,).
             passed: False where the row was filtered, shape (n,); None if none was.
         """
+        source = _as_ids(source)
         kept = np.ones(len(source), dtype=np.int64) if passed is None else passed.astype(np.int64)
         rows, passing = _core.tally(source, kept, k=len(self.names))
         self.counts[0] += rows
         self.counts[1] += rows - passing
 
-    def add_trained(self, source: NDArray[np.int32], tokens: ArrayLike | None = None) -> None:
+    def add_trained(self, source: ArrayLike, tokens: ArrayLike | None = None) -> None:
         """Count rows trained on by this rank, padding left out.
 
         Args:
             source: source ids, shape (n,).
             tokens: target tokens of each row, shape (n,); None counts rows only.
         """
+        source = _as_ids(source)
         values = np.zeros(len(source), dtype=np.int64) if tokens is None else _as_tokens(tokens, len(source))
         rows, sums = _core.tally(source, values, k=len(self.names))
         self.counts[2] += rows
@@ -238,6 +241,18 @@ class Ledger:
             raise StateError(
                 f"source must be one of {list(self.names)}, but got {name!r}{nearest(name, self.names)}"
             ) from None
+
+
+def _as_ids(source: ArrayLike) -> NDArray[np.int32]:
+    """Return `source` as int32 of shape (n,), nothing rounded."""
+    array = np.asarray(source)
+    ids = array.astype(np.int32) if array.size == 0 or array.dtype.kind in "iu" else None
+    if ids is None or ids.ndim != 1 or (ids != array).any():
+        raise StateError(
+            "source must be ids of sources, integers of shape (n,) that index ledger.names, but got "
+            f"{reprlib.repr(source)}; add_batch takes names, in a batch's metadata"
+        )
+    return ids
 
 
 def _as_tokens(tokens: ArrayLike, rows: int) -> NDArray[np.int64]:

@@ -7,11 +7,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from torch.utils.data import Sampler  # noqa: TID253  (a sampler is of no use without torch)
-
 from .checks import as_int
-from .course import CHUNK, Course, Deal, Place, count_passing
-from .errors import PlanError, StateError
+from .course import FETCHED, Course, Deal, Place, count_passing
+from .errors import INSTALL_HF, PlanError, StateError
 from .mixture import Mixture
 from .plan import Plan
 
@@ -20,6 +18,13 @@ if TYPE_CHECKING:
 
     from .ledger import Ledger
     from .mixture import Source
+
+try:
+    from torch.utils.data import Sampler
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"MixtureSampler must have the package torch, but it is not installed; {INSTALL_HF}", name=missing.name
+    ) from None
 
 Batch = TypeVar("Batch")
 
@@ -205,7 +210,7 @@ class MixtureSampler(Sampler[Any]):
         self._unaccounted = []
 
     def track(self, loader: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the loader's batches, each counted as consumed when it is yielded, so that `state_dict()` is right.
+        """Yield the loader's batches, each counted as consumed, so that `state_dict()` is right.
 
         Raises:
             StateError: if the loader has another sampler.
@@ -213,8 +218,8 @@ class MixtureSampler(Sampler[Any]):
         feeding = samplers_below(loader)
         if feeding and not any(sampler is self for sampler in (loader, *feeding)):
             raise StateError(
-                f"loader must take its batches from this sampler, but got one with a {type(feeding[-1]).__name__}; call "
-                "track of the very sampler that the loader was made with"
+                f"loader must take its batches from this sampler, but got one with a {type(feeding[-1]).__name__}; "
+                "call track of the very sampler that the loader was made with"
             )
         return self._counting(loader, 1 if self._deal.batched else int(getattr(loader, "batch_size", None) or 1))
 
@@ -236,8 +241,8 @@ class MixtureSampler(Sampler[Any]):
         spans = [*self._unaccounted, (course.plan, course.accounted, position)]
         self._unaccounted, course.accounted = [], position
         for plan, start, stop in spans if self.rank == 0 else ():
-            for first in range(start, stop, CHUNK):
-                draws = plan.draws(first, min(first + CHUNK, stop))
+            for first in range(start, stop, FETCHED):
+                draws = plan.draws(first, min(first + FETCHED, stop))
                 ledger.add_scheduled(draws.source, passed=plan.passes(draws))
 
     def adopt(self, course: Course) -> None:

@@ -43,6 +43,11 @@ BAD: list[tuple[str, list[str], str]] = [
     ("an argument too many", ["plan", "mix.json", "mix2.json"], "mix2.json"),
     ("an option without its value", ["plan", "mix.json", "--epoch"], "--epoch"),
     ("no mixture", ["plan"], f"{ALL_FORMS} none"),
+    (
+        "data for a manifest",
+        ["plan", "math.jsonl"],
+        "which looks like data; mix data with --dataset-source NAME=math.jsonl",
+    ),
     ("no mixture to verify against", ["verify", "plan.json"], f"{ALL_FORMS} none"),
     ("nothing to verify", ["verify"], "'FILE'"),
     (
@@ -122,7 +127,7 @@ BAD: list[tuple[str, list[str], str]] = [
         ["plan", "mix.json", "--dataset-loader-fn", "loader.py:bad"],
         "source 'code': loader 'bad'",
     ),
-    ("no such length column", ["plan", "mix.json", "--length-column", "tokns"], "tokns"),
+    ("no such length column", ["plan", "mix.json", "--length-column", "tokns"], "(--length-column) must be one of"),
     (
         "an output that is a folder",
         ["plan", "mix.json", "-o", "folder"],
@@ -133,7 +138,7 @@ BAD: list[tuple[str, list[str], str]] = [
     (
         "no rows to preview",
         ["preview", "mix.json", "-n", "0"],
-        '--count must be an integer in [1, 100001), but got "0"',
+        '--count must be an integer in 1..100000, but got "0"',
     ),
     (
         "a start that is no number",

@@ -88,7 +88,7 @@ def test_plan_is_a_table_that_fits_the_terminal(data: Path) -> None:
     assert re.search(r"^functions +50\.00% +50\.00% +3,000 +2,000 +1,000 +0 +0\.67 +\d+$", out, re.MULTILINE)
     assert re.search(r"^facts +20\.00% +20\.00% +120 +800 +0 +680 +6\.67 +\d+$", out, re.MULTILINE)
     assert re.search(r"^total +3,920 +4,000 +1,000 +1,080$", out, re.MULTILINE)
-    assert "warning: source 'facts' is repeated 6.67 times" in out
+    assert "warning: each row of source 'facts' is drawn 6.67 times on average" in out
     plan = cuvee.Mixture.from_manifest("mix.json").plan()
     for value in (plan.spec_hash, plan.plan_hash, plan.schedule_hash()):
         assert value in out
@@ -126,7 +126,7 @@ def test_plan_as_json_is_the_receipt(data: Path) -> None:
         [source["rows_selected"] for source in document["sources"]] == plan.counts(4000).tolist() == [2000, 1200, 800]
     )
     assert document["sources"][2]["duplicates"] == 680
-    assert document["warnings"] == ["source 'facts' is repeated 6.67 times"]
+    assert document["warnings"] == ["each row of source 'facts' is drawn 6.67 times on average"]
 
 
 def test_plan_writes_what_it_prints_as_json(data: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HEAVY = {
-    "accelerate", "datasets", "lightgbm", "matplotlib", "optuna", "pandas", "plotly", "pyarrow", "ray", "scipy",
+    "accelerate", "datasets", "lightgbm", "lightning", "matplotlib", "optuna", "pandas", "plotly", "pyarrow", "ray", "scipy",
     "sklearn", "torch", "torchdata", "transformers", "zstandard",
 }  # fmt: skip
 

@@ -191,3 +191,20 @@ def test_table_shows_every_source() -> None:
     text = console.file.getvalue()
     for expected in ("a", "50.00%", "58.33%", "target tokens"):
         assert expected in text
+
+
+@pytest.mark.parametrize("source", ["x", ["a"], [0.5], [[0]], [2**40], None])
+def test_what_are_no_ids_is_refused(source) -> None:
+    ledger = filled()
+    before = ledger.state_dict()
+    for add in (ledger.add_trained, ledger.add_scheduled):
+        with pytest.raises(StateError, match=r"source must be ids of sources, .* but got .*add_batch"):
+            add(source)
+    assert ledger.state_dict() == before
+
+
+def test_ids_may_be_any_integers() -> None:
+    ledger = Ledger(NAMES)
+    for values in ([0, 2], np.array([0, 2]), np.array([0, 2], dtype=np.uint8), []):
+        ledger.add_trained(values)
+    assert ledger.trained.tolist() == [3, 0, 3]

@@ -123,7 +123,7 @@ def test_tokenizers_of_the_libraries_are_known_by_content(cache: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        (ROWS, {"column": "promt"}, r"source 's': a column must be one of .* did you mean 'prompt'\?"),
+        (ROWS, {"column": "promt"}, r"source 's': the length column .* must be one of .* did you mean 'prompt'\?"),
         (ROWS, {}, r"lengths need the columns 'tokens' or 'input_ids' or 'n_tokens', but got \['prompt', 'response'\]"),
         ([{"n": 1}], {"tokenizer": str.split}, "need the columns 'prompt' and 'response' or 'text'"),
         ([{"n": 1}, {"n": -1}], {"column": "n"}, "source 's', row 1: column 'n' must give a length, but got -1"),

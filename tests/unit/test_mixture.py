@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuvee import Mixture, MixtureError, Plan, Source, SourceError, Stage, StateError
+from cuvee import ManifestError, Mixture, MixtureError, Plan, Source, SourceError, Stage, StateError
 
 datasets = pytest.importorskip("datasets")
 
@@ -340,3 +340,13 @@ def test_manifest_version_2_counts_tokens_and_resolves_weights(tmp_path: Any) ->
     assert mixture.sources[1].lengths is not None
     assert mixture.sources[1].lengths.tolist() == [1, 2, 3]
     assert mixture.weights.tolist() == pytest.approx([28 / 34, 6 / 34])
+
+
+def test_a_manifest_may_be_given_as_its_content(tmp_path) -> None:
+    path = manifest_files(tmp_path)
+    document = json.loads(path.read_text())
+    for source in document["sources"]:
+        source["path"] = str(tmp_path / source["path"])
+    assert Mixture.from_manifest(document).spec_hash == Mixture.from_manifest(path).spec_hash
+    with pytest.raises(ManifestError, match="seed"):
+        Mixture.from_manifest({"version": 1})

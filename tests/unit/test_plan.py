@@ -93,6 +93,15 @@ class TestReading:
         table["source"], table["cycle"], table["row"] = draws.source, draws.cycle, draws.row
         assert plan.schedule_hash(7, 140, threads=threads) == xxhash.xxh3_128_hexdigest(table.tobytes())
 
+    def test_a_slice_is_refused_with_the_way_to_many_draws(self) -> None:
+        plan = mixture().plan()
+        with pytest.raises(TypeError, match=r"position must be an integer, .*; plan\.draws\(0, 5\) returns many"):
+            plan[0:5]
+        with pytest.raises(TypeError, match=r"plan\.draws\(2, len\(plan\)\)"):
+            plan[2:]
+        with pytest.raises(TypeError, match=r"but got 'x'$"):
+            plan["x"]
+
     @pytest.mark.parametrize(
         ("read", "says"),
         [
@@ -706,7 +715,7 @@ class TestSummary:
         ("sources", "rows", "warning"),
         [
             ([Source("a", rows=9), Source("x", rows=9, weight=0.003)], 100, "source 'x' is owed 0.3 rows per epoch"),
-            ([Source("a", rows=999), Source("x", rows=5)], 120, "source 'x' is repeated 12 times"),
+            ([Source("a", rows=999), Source("x", rows=5)], 120, "each row of source 'x' is drawn 12 times on average"),
             ([Source("a", rows=999), Source("x", rows=5, weight=0)], 10, "source 'x' is never drawn in this epoch"),
         ],
     )

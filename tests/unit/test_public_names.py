@@ -55,3 +55,20 @@ def test_public_folders_need_no_import_of_their_own(fresh_python: Callable[[str]
 def test_star_import_gives_every_public_name(fresh_python: Callable[[str], str]) -> None:
     names = fresh_python("from cuvee import *; print(*(name for name in dir() if name != '__annotations__'))").split()
     assert set(names) >= set(cuvee.__all__)
+
+
+def test_without_torch_the_sampler_says_what_to_install(fresh_python: Callable[[str], str]) -> None:
+    code = """
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+from cuvee import MixedDataset  # does without
+try:
+    from cuvee import MixtureSampler
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    said = fresh_python(code)
+    assert said == (
+        "MixtureSampler must have the package torch, but it is not installed; "
+        "install the extra hf: pip install '.[hf]' in a checkout of Cuvée\n"
+    )

@@ -16,6 +16,7 @@ from .output import working
 if TYPE_CHECKING:
     from cuvee import Manifest, Mixture
 
+MOST_SHOWN = 1 << 20  # limits up to here are named by the last value they allow
 EXHAUSTIONS = ("stop", "cycle", "renormalize")
 
 
@@ -32,7 +33,8 @@ def integer(low: int, end: int = 2**63) -> Callable[[str], int]:
         from cuvee.checks import bound_text
         from cuvee.manifest.records import show
 
-        raise typer.BadParameter(f"must be an integer in [{low}, {bound_text(end)}), but got {show(text)}")
+        span = f"{low}..{end - 1}" if end <= MOST_SHOWN else f"[{low}, {bound_text(end)})"
+        raise typer.BadParameter(f"must be an integer in {span}, but got {show(text)}")
 
     return parse
 
@@ -126,6 +128,23 @@ EpochOption = Annotated[
 ]
 
 
+def _loaded(path: Path) -> Manifest:
+    """Return the manifest in a file, and say so where the file is data instead."""
+    from cuvee import manifest
+    from cuvee.manifest.records import show
+    from cuvee.sources.files import has_data_suffix
+
+    try:
+        return manifest.load(path)
+    except ManifestError:
+        if path.suffix.lower() == ".json" or not has_data_suffix(path.name):
+            raise
+    raise ManifestError(
+        f"MANIFEST must be a JSON file that describes a mixture, but got {show(str(path), most=400)}, which looks like "
+        f"data; mix data with --dataset-source NAME={path}:WEIGHT, given at least twice"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureInput:
     """What the user gave to name a mixture.
@@ -171,10 +190,10 @@ class MixtureInput:
 
     def open(self) -> Mixture:
         """Read the description, open every source and return the mixture."""
-        from cuvee import Mixture, manifest
+        from cuvee import Mixture
         from cuvee.sources import load_function
 
-        document = manifest.load(self.path) if self.path else self._inline_manifest()
+        document = _loaded(self.path) if self.path else self._inline_manifest()
         loader = load_function(self.loader) if self.loader is not None else None
         with working(f"Opening {len(document.sources)} sources"):
             return Mixture.from_manifest(document, loader=loader, length_column=self.length_column)

@@ -139,7 +139,7 @@ class Mixture:
     @classmethod
     def from_manifest(
         cls,
-        manifest: str | PathLike[str] | Manifest,
+        manifest: str | PathLike[str] | Manifest | Mapping[str, Any],
         *,
         loader: Callable[..., Any] | None = None,
         tokenizer: Callable[..., Any] | None = None,
@@ -148,7 +148,8 @@ class Mixture:
         """Open every source of a manifest and return the mixture it describes.
 
         Args:
-            manifest: path of a manifest, version 1 or 2, or one that is loaded already.
+            manifest: path of a manifest, version 1 or 2; or one that is loaded already; or its content as a dict, whose
+                relative paths start at the current folder.
             loader: applied to each source as it is opened.
             tokenizer: counts the tokens of each row, where lengths are needed.
             length_column: column that holds the tokens of each row.
@@ -157,10 +158,13 @@ class Mixture:
             ManifestError: where the document is wrong.
             SourceError: where data cannot be opened.
         """
-        from ..manifest import Manifest, load
+        from ..manifest import Manifest, load, parse
         from .opening import sources_of
 
-        document = manifest if isinstance(manifest, Manifest) else load(manifest)
+        if isinstance(manifest, Mapping):
+            document = parse(manifest)
+        else:
+            document = manifest if isinstance(manifest, Manifest) else load(manifest)
         mixture = cls(
             sources_of(document, loader=loader, tokenizer=tokenizer, length_column=length_column),
             seed=document.seed,

@@ -20,7 +20,7 @@ from .epoch import Epoch, History
 from .journal import Change, Journal, plan_hash
 from .updating import check_update
 
-CHUNK = 512  # draws made at once when positions are asked for one after the other
+AHEAD = 512  # draws made at once when positions are asked for one after the other
 THREAD_DRAWS = 1 << 20  # from this many draws on, several threads make them
 MAX_THREADS = 8
 
@@ -52,8 +52,8 @@ class Draws:
 class Plan:
     """The order of one epoch of a mixture. Made by `mixture.plan()`, `plan.next_epoch()` or `Plan.load_state_dict()`.
 
-    Positions count from 0 within the epoch. Reading changes nothing; `update` changes what lies ahead of `issued`, the
-    position up to which a sampler has handed out rows.
+    Positions count from 0 within the epoch, and none is negative: `plan[-1]` is an IndexError. Reading changes nothing;
+    `update` changes what lies ahead of `issued`, the position up to which a sampler has handed out rows.
 
     Args:
         mixture: the contract.
@@ -123,14 +123,17 @@ class Plan:
 
     def __getitem__(self, position: int) -> Draw:
         first, chunk = self._chunk
-        place = position - first
+        try:
+            place = position - first
+        except TypeError:
+            raise TypeError(f"position must be an integer, but got {position!r}{_cure(position)}") from None
         if 0 <= place < len(chunk):
             return chunk[place]
         return self._draw(position)
 
     def __iter__(self) -> Iterator[Draw]:
-        for start in range(0, len(self), CHUNK):
-            yield from self._draw_list(start, min(start + CHUNK, len(self)))
+        for start in range(0, len(self), AHEAD):
+            yield from self._draw_list(start, min(start + AHEAD, len(self)))
 
     def draws(self, start: int, stop: int, *, threads: int | None = None) -> Draws:
         """Return the draws at positions start, ..., stop-1.
@@ -323,7 +326,7 @@ class Plan:
         if not 0 <= position < self._size:
             raise IndexError(f"position must be in [0, {len(self)}), but got {position}")
         version = self._version
-        chunk = self._draw_list(position, min(position + CHUNK, self._size))
+        chunk = self._draw_list(position, min(position + AHEAD, self._size))
         self._expected = position + len(chunk)
         self._chunk = (position, chunk)
         if version != self._version:  # another thread updated meanwhile
@@ -337,6 +340,13 @@ class Plan:
 
 def _names_of(mixture: Mixture, sources: tuple[Source, ...]) -> tuple[str, ...]:
     return mixture.names if sources is mixture.sources else tuple(source.name for source in sources)
+
+
+def _cure(position: object) -> str:
+    if not isinstance(position, slice):
+        return ""
+    start, stop = position.start or 0, "len(plan)" if position.stop is None else position.stop
+    return f"; plan.draws({start}, {stop}) returns many at once"
 
 
 def _threads(threads: int | None, draws: int) -> int:

@@ -162,7 +162,7 @@ def _warnings(source: dict[str, Any], unit: str) -> list[str]:
     if 0 < owed < 1:
         warnings.append(f"{name} is owed {owed:.2g} rows per epoch")
     if source["cycles"] > MANY_PASSES:
-        warnings.append(f"{name} is repeated {source['cycles']:.3g} times")
+        warnings.append(f"each row of {name} is drawn {source['cycles']:.3g} times on average")
     if source.get("rows_filtered"):
         warnings.append(f"{name} has {source['rows_filtered']} rows over the length limit, which are skipped")
     share, tokens = source["observed_proportion"], source.get("token_proportion")

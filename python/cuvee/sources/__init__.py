@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from ..checks import nearest
-from ..errors import SourceError
+from ..errors import INSTALL_HF, SourceError
 from .files import DataFile, data_file, has_data_suffix, load_file, reason
 from .fingerprint import arrow_kind, fingerprint_of, saved_data_files
 from .lengths import lengths_of
@@ -232,8 +232,8 @@ def _open(place: DataFile | _SavedFolder | _HubDataset, *, split: str | None, co
         import datasets  # noqa: F401
     except ModuleNotFoundError as error:
         raise SourceError(
-            f"source {place.source!r}: opening a path needs the package {error.name}, but it is not installed: "
-            f"pip install 'cuvee[hf]'"
+            f"source {place.source!r}: opening a path needs the package {error.name}, but it is not installed; "
+            f"{INSTALL_HF}"
         ) from None
     if isinstance(place, DataFile):
         return _split_of({"train": load_file(place, columns=columns)}, split, where=place.where)
@@ -265,7 +265,8 @@ def _open_hub(place: _HubDataset, split: str | None) -> Dataset:
     except Exception as error:
         raise SourceError(
             f"{where}: must be a local path or a dataset that can be loaded from the Hub, but got {reason(error)}; "
-            f"offline, give the path of a local copy (save_to_disk) or download it to the Hub cache beforehand"
+            "offline, give the path of a local copy (save_to_disk) or download it to the Hub cache beforehand, and set "
+            "HF_HUB_OFFLINE=1, so that nothing waits for the network"
         ) from error
 
 

@@ -91,14 +91,17 @@ def _columns(data: Rows, column: str | None, name: str, *, with_tokenizer: bool)
             f"{where}: rows must be dicts to have lengths, but got {type(data[0]).__name__}; give lengths"
         )
     if column is not None:
-        check_column(column, known, where=where)
+        check_column(column, known, where=where, what="the length column (--length-column)")
         return (column,)
     choices = _TEXT_COLUMNS if with_tokenizer else tuple((choice,) for choice in _TOKEN_COLUMNS)
     for choice in choices:
         if set(choice) <= known.keys():
             return choice
     wanted = " or ".join(" and ".join(map(repr, choice)) for choice in choices)
-    raise SourceError(f"{where}: lengths need the columns {wanted}, but got {sorted(known)}; name the column")
+    raise SourceError(
+        f"{where}: lengths need the columns {wanted}, but got {sorted(known)}; name one with "
+        "length_column or --length-column"
+    )
 
 
 def _count(data: Rows, columns: Sequence[str], counter: Counter, name: str) -> NDArray[np.int32]:

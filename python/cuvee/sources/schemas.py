@@ -69,11 +69,11 @@ def check_reserved(columns: Iterable[str], *, where: str) -> None:
         raise SourceError(f"{where}: a row must not have the reserved field {RESERVED_FIELD!r}; rename or drop it")
 
 
-def check_column(column: str, columns: Iterable[str], *, where: str) -> None:
+def check_column(column: str, columns: Iterable[str], *, where: str, what: str = "a column") -> None:
     """Raise SourceError, naming the nearest column there is, if `column` is not among `columns`."""
     known = list(columns)
     if column not in known:
-        raise SourceError(f"{where}: a column must be one of {known}, but got {column!r}{nearest(column, known)}")
+        raise SourceError(f"{where}: {what} must be one of {known}, but got {column!r}{nearest(column, known)}")
 
 
 def columns_of(data: Rows) -> dict[str, tuple[Kind, str]] | None:
