@@ -22,7 +22,8 @@ system:
 	@bash requirements/system.sh
 
 .venv/packages.stamp: pyproject.toml requirements/constraints.txt | system
-	$(PYTHON) -m venv .venv
+	@echo 'installing packages into .venv, about two minutes ...'
+	@$(PYTHON) -m venv .venv
 	$(PIP) --upgrade 'pip>=25.1'
 	$(PIP) '$(TORCH)'
 	$(PIP) --group build

@@ -25,7 +25,7 @@ def main() -> None:
     summary = plan.summary()
     off = abs(plan.counts(len(plan)) - plan.work(len(plan))).max()
     assert off <= summary["bound"]
-    print(f"at the end no source is off by more than {off:.2f} rows; the certificate is {summary['bound']:.2f}")
+    print(f"at the end each source is within {off:.3f} rows of what it is owed; certified: {summary['bound']:.3f}")
     repeated = {source["name"]: f"{source['cycles']:.2f} passes" for source in summary["sources"]}
     print(f"over the run: {repeated}")
 

@@ -94,16 +94,16 @@ def run_ranks(world_size: int, folder: Path, stop_after: int | None = None) -> R
 def plan_table(summary: dict[str, Any]) -> Table:
     """Return what the plan will do, per source."""
     table = Table("source", box=box.SIMPLE_HEAD)
-    for heading in ("asked for", "rows planned", "rows it has", "passes", "unused", "tokens"):
+    for heading in ("asked", "rows", "drawn", "unused", "cycles", "token share"):
         table.add_column(heading, justify="right")
     for source in summary["sources"]:
         table.add_row(
             source["name"],
             f"{source['weight_requested']:.1%}",
-            f"{source['rows_selected']:,}",
             f"{source['rows_available']:,}",
-            f"{source['cycles']:.2f}",
+            f"{source['rows_selected']:,}",
             f"{source['rows_unused']:,}",
+            f"{source['cycles']:.2f}",
             f"{source['token_proportion']:.1%}",
         )
     return table
@@ -127,8 +127,9 @@ def show_plan(console: Console, plan: Plan) -> None:
     console.print(plan_table(summary))
     console.print(f"  {summary['planned_rows']:,} rows; schedule hash {plan.schedule_hash()}")
     console.print(f"  certificate: no source is off by more than {summary['bound']:g} rows at any window's end")
-    for warning in summary["warnings"]:
-        console.print(Padding(f"note: {warning}", (0, 0, 0, 2)))
+    notes = [warning.partition("; ") for warning in summary["warnings"]]  # (what is so, "; ", what would change it)
+    for note in (*(fact for fact, _, _ in notes), *dict.fromkeys(cure for _, _, cure in notes if cure)):
+        console.print(Padding(f"note: {note}", (0, 0, 0, 2)))
     console.print()
 
 

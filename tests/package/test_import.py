@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 HEAVY = {
-    "accelerate", "datasets", "lightgbm", "lightning", "matplotlib", "optuna", "pandas", "plotly", "pyarrow", "ray", "scipy",
-    "sklearn", "torch", "torchdata", "transformers", "zstandard",
+    "accelerate", "datasets", "lightgbm", "lightning", "matplotlib", "optuna", "pandas", "plotly", "pyarrow", "ray",
+    "scipy", "sklearn", "torch", "torchdata", "transformers", "zstandard",
 }  # fmt: skip
 
 
