@@ -139,6 +139,11 @@ class Course:
         """Return whether the epoch began before the base and no step is left from there on."""
         return self.base.position > 0 and not self._fetch(0, self.base).items
 
+    def finish(self) -> None:
+        """Count as finished if every step was handed out, even if nobody asked for one more."""
+        if self.handed > 0 and not self._fetch(self.handed, self.place(self.handed)).items:
+            self.finished = True
+
     def end(self) -> int:
         """Return the position up to which a finished course went, rows skipped at the epoch's end included."""
         return self.place(self.handed).position if self._deal.drop_last else len(self.plan)

@@ -129,6 +129,7 @@ class MixtureSampler(Sampler[Any]):
         return self.plan.epoch
 
     def __iter__(self) -> Items:
+        self._course.finish()  # some trainers stop at `len` items and ask for no end
         if self._course.finished or self._course.is_over():
             self._enter(self.plan.next_epoch())
         self._taken = None

@@ -186,9 +186,9 @@ LIGHTNING = """
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    def fit(make_loader, **flags):
+    def fit(make_loader, epochs=1, **flags):
         module = Module()
-        trainer = pl.Trainer(accelerator="cpu", devices=world_size, max_epochs=1, logger=False,
+        trainer = pl.Trainer(accelerator="cpu", devices=world_size, max_epochs=epochs, logger=False,
                              enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, **flags)
         try:
             trainer.fit(module, make_loader(trainer))
@@ -212,7 +212,7 @@ LIGHTNING = """
 
     seen = {
         "dealt": fit(dealt),
-        "sampled": fit(sampled, use_distributed_sampler=False),
+        "sampled": fit(sampled, epochs=2, use_distributed_sampler=False),
         "sampled by default": fit(sampled),
         "plain": fit(plain),
     }
@@ -243,6 +243,7 @@ def lightning_ranks(folder, world_size):
 @pytest.mark.slow
 def test_lightning_in_one_process_delivers_the_plan(tmp_path) -> None:
     (seen,) = lightning_ranks(tmp_path, 1)
+    assert flat(seen.pop("sampled")) == order(0) + order(1)
     for way, batches in seen.items():
         assert flat(batches) == order(0), way
 
@@ -250,7 +251,7 @@ def test_lightning_in_one_process_delivers_the_plan(tmp_path) -> None:
 @pytest.mark.slow
 def test_lightning_in_two_processes_delivers_the_plan_or_says_what_to_change(tmp_path) -> None:
     ranks = lightning_ranks(tmp_path, 2)
-    assert reassembled(rank["sampled"] for rank in ranks) == order(0)
+    assert reassembled(rank["sampled"] for rank in ranks) == order(0) + order(1)
     dealt = [flat(rank["dealt"]) for rank in ranks]
     assert [key for pair in zip(*dealt, strict=True) for key in pair] == order(0)
     for rank in ranks:

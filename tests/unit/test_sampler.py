@@ -121,6 +121,16 @@ def test_iterating_again_gives_the_next_epoch() -> None:
         assert sampler.epoch == epoch
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_loop_that_stops_at_len_gives_the_next_epoch_too(drop_last) -> None:
+    mix = small(100)
+    sampler = MixtureSampler(mix.plan(), batch_size=8, drop_last=drop_last)
+    for epoch in range(3):
+        items = iter(sampler)
+        batches = [next(items) for _ in range(len(sampler))]  # nobody asks for the end
+        assert reassembled([batches]) == packed(mix.plan(epoch))[: 96 if drop_last else 100]
+
+
 def test_set_epoch_gives_that_epoch() -> None:
     mix = small(100)
     sampler = MixtureSampler(mix.plan())
