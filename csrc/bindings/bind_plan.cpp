@@ -89,8 +89,10 @@ class NamedDraws {
  public:
   NamedDraws(const py::tuple& names, const py::type& kind)
       : names_(names), kind_(reinterpret_cast<PyTypeObject*>(kind.ptr())) {
-    CUVEE_EXPECTS(PyType_IsSubtype(kind_, &PyTuple_Type) != 0, std::invalid_argument,
-                  "kind must be a named tuple, but got ", std::string(py::repr(kind)));
+    // a class written in Python: C's struct sequences are tuples of another make, and cannot be subclassed
+    constexpr unsigned long kPythonClass = Py_TPFLAGS_HEAPTYPE | Py_TPFLAGS_BASETYPE;
+    CUVEE_EXPECTS(PyType_IsSubtype(kind_, &PyTuple_Type) != 0 && (kind_->tp_flags & kPythonClass) == kPythonClass,
+                  std::invalid_argument, "kind must be a named tuple, but got ", std::string(py::repr(kind)));
   }
   PyObject* make(u32 source, u64 row, u32 cycle) const {
     CUVEE_EXPECTS(source < names_.size(), std::invalid_argument, "names must name source ", source, ", but got ",
@@ -118,9 +120,11 @@ py::object draw(const Plan& plan, i64 position, const py::tuple& names, const py
 }
 
 py::list draw_list(const Plan& plan, i64 start, i64 stop, const py::tuple& names, const py::type& kind) {
+  constexpr u64 kMost = u64{1} << 20;  // the GIL is kept
   const NamedDraws named(names, kind);
   const u64 first = not_negative(start, "start");
   const u64 count = not_negative(stop - std::min(start, stop), "stop");
+  CUVEE_EXPECTS(count <= kMost, std::invalid_argument, "stop - start must be at most ", kMost, ", but got ", count);
   std::vector<i32> source(count), cycle(count);
   std::vector<i64> row(count);
   plan.fill({first}, {source, row, cycle}, 1);
@@ -143,8 +147,11 @@ Array<T> as_array_of(const Call& call) {
 
 std::string digest(const Plan& plan, i64 start, i64 stop, u32 threads) {
   const Position from{not_negative(start, "start")}, to{not_negative(stop, "stop")};
-  const py::gil_scoped_release nogil;
-  return plan.digest(from, to, threads);
+  const py::gil_scoped_release nogil;  // below: no Python object is touched, but for signals now and then
+  return plan.digest(from, to, threads, [] {
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  });
 }
 
 Array<i64> slots_of(const Plan& plan, const Array<i64>& draws, bool positions) {

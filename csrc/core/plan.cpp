@@ -380,7 +380,7 @@ void Plan::descend(std::span<Arrival> together) const noexcept {
   }
 }
 
-std::string Plan::digest(Position start, Position stop, u32 threads) const {
+std::string Plan::digest(Position start, Position stop, u32 threads, const std::function<void()>& pause) const {
   struct Record {  // little-endian, as on every machine this runs on
     u32 source;
     u32 cycle;
@@ -405,6 +405,7 @@ std::string Plan::digest(Position start, Position stop, u32 threads) const {
         records[first + t] = {static_cast<u32>(source[t]), static_cast<u32>(cycle[t]), static_cast<u64>(row[t])};
     });
     digest.update(std::as_bytes(std::span(records.data(), count)));
+    pause();
   }
   return digest.hex();
 }

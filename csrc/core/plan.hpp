@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -81,7 +82,8 @@ class Plan {
   std::vector<double> rebased(Slot slot) const;
   /// Shares in force from `slot` on; they sum to 1.
   std::vector<double> shares(Slot slot) const;
-  std::string digest(Position start, Position stop, u32 threads) const;
+  /// `pause` is called now and then; what it throws ends the work.
+  std::string digest(Position start, Position stop, u32 threads, const std::function<void()>& pause) const;
   /// Per source the slot of its draws[source]-th draw; kEndless where there is none.
   std::vector<u64> slots_of(std::span<const i64> draws) const;
   std::vector<u64> positions_of(std::span<const i64> draws) const;

@@ -126,13 +126,13 @@ void Plan::rewind(u64 slot) {
 // Drops the segments that begin after `slot`, and those that begin there by a change.
 void Plan::drop_from(u64 slot) {
   drop_after(slot);
-  while (segments_.back().first == slot &&
+  while (segments_.size() > 1 && segments_.back().first == slot &&
          (segments_.back().cause == Cause::weights || segments_.back().cause == Cause::restart))
     drop_last();
 }
 
 void Plan::drop_after(u64 slot) {
-  while (segments_.back().first > slot) drop_last();
+  while (segments_.size() > 1 && segments_.back().first > slot) drop_last();
   if (ended_at_ > slot) {
     ended_at_ = kEndless;
     ended_by_ = -1;

@@ -1,14 +1,25 @@
 // A plan taken up elsewhere without replaying how it came to be: the tree, counts and works at its last change, as
 // bytes.
+#include <algorithm>
 #include <cstring>
 
 #include "error.hpp"
+#include "hash.hpp"
 #include "plan.hpp"
 
 namespace cuvee {
 namespace {
 
 constexpr u32 kSnapshotFormat = 0x31535643;  // "CVS1"
+
+constexpr std::size_t kSealBytes = 32;
+
+// Digest of all that stands before it: a damaged snapshot is refused, not followed.
+std::string seal_of(std::span<const std::byte> content) {
+  Digest digest;
+  digest.update(content);
+  return digest.hex();
+}
 
 class Writer {
  public:
@@ -118,12 +129,21 @@ std::vector<std::byte> Plan::snapshot(Slot slot) const {
   }
   out.put(tree_size(forest_, taken->root));
   put_tree(out, forest_, taken->root);
+  const std::string seal = seal_of(out.bytes);
+  const auto bytes = std::as_bytes(std::span(seal));
+  out.bytes.insert(out.bytes.end(), bytes.begin(), bytes.end());
   return std::move(out.bytes);
 }
 
 void Plan::restore(std::span<const std::byte> snapshot) {
   const std::unique_lock lock(mutex_);
-  Reader in(snapshot);
+  CUVEE_EXPECTS(snapshot.size() > kSealBytes, std::invalid_argument, "snapshot must be whole, but got ",
+                snapshot.size(), " bytes");
+  const auto content = snapshot.first(snapshot.size() - kSealBytes);
+  const std::string seal = seal_of(content);
+  CUVEE_EXPECTS(std::ranges::equal(std::as_bytes(std::span(seal)), snapshot.last(kSealBytes)), std::invalid_argument,
+                "snapshot must be as it was taken, but got one whose digest is not ", seal);
+  Reader in(content);
   const auto format = in.get<u32>();
   CUVEE_EXPECTS(format == kSnapshotFormat, std::invalid_argument, "snapshot must be of format ", kSnapshotFormat,
                 ", but got ", format);

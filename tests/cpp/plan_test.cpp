@@ -108,18 +108,18 @@ TEST_P(EveryIsa, CountsAgreeWithDrawsAndStayNearTheWork) {
 
 TEST_P(EveryIsa, DigestDoesNotDependOnThreads) {
   const Plan p = plan({5000, 900}, {0.9, 0.1}, false);
-  const auto once = p.digest({3}, {300'003}, 1);
-  EXPECT_EQ(once, p.digest({3}, {300'003}, 3));
-  EXPECT_NE(once, p.digest({4}, {300'003}, 1));
+  const auto once = p.digest({3}, {300'003}, 1, [] {});
+  EXPECT_EQ(once, p.digest({3}, {300'003}, 3, [] {}));
+  EXPECT_NE(once, p.digest({4}, {300'003}, 1, [] {}));
 }
 
 TEST_P(EveryIsa, RewindingUndoesAChange) {
   Plan p = plan({100, 100}, {0.5, 0.5}, false);
-  const auto before = p.digest({0}, {5000}, 1);
+  const auto before = p.digest({0}, {5000}, 1, [] {});
   p.set_weights(640, std::vector<double>{0.9, 0.1}, false);
-  EXPECT_NE(before, p.digest({0}, {5000}, 1));
+  EXPECT_NE(before, p.digest({0}, {5000}, 1, [] {}));
   p.rewind(640);
-  EXPECT_EQ(before, p.digest({0}, {5000}, 1));
+  EXPECT_EQ(before, p.digest({0}, {5000}, 1, [] {}));
   EXPECT_EQ(p.last_change(), 0u);
 }
 
@@ -129,17 +129,30 @@ TEST_P(EveryIsa, GoesOnFromASnapshot) {
   p.set_weights(1280, std::vector<double>{0.2, 0.4, 0.4}, false);
   Plan taken = plan({100, 40, 9}, {0.5, 0.3, 0.2}, false);
   taken.restore(p.snapshot({kEndless}));
-  EXPECT_EQ(p.digest({1280}, {9000}, 1), taken.digest({1280}, {9000}, 1));
+  EXPECT_EQ(p.digest({1280}, {9000}, 1, [] {}), taken.digest({1280}, {9000}, 1, [] {}));
   EXPECT_EQ(p.counts({2000}), taken.counts({2000}));
   EXPECT_EQ(p.work({1984}), taken.work({1984}));
   EXPECT_THROW(taken.at({1279}), std::out_of_range);
   const auto whole = p.snapshot({kEndless});
   for (std::size_t cut = 0; cut < whole.size(); cut += 7)
     EXPECT_THROW(taken.restore(std::span(whole).first(cut)), std::invalid_argument);
+  for (std::size_t at = 0; at < whole.size(); at += 5) {
+    auto damaged = whole;
+    damaged[at] ^= std::byte{8};
+    EXPECT_THROW(taken.restore(damaged), std::invalid_argument);
+  }
+  taken.rewind(0);  // nothing before it was taken up can go
+  EXPECT_EQ(p.counts({2000}), taken.counts({2000}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Plan, EveryIsa, testing::ValuesIn(instruction_sets()),
                          [](const auto& isa) { return std::string(isa.param); });
+
+TEST(Plan, DigestingCanBeStopped) {
+  struct Stop {};
+  const Plan p({}, sources_of({10, 10}, false), std::vector<double>{1, 1}, kernels_for("auto"));
+  EXPECT_THROW(p.digest({0}, {u64{1} << 40}, 1, [] { throw Stop{}; }), Stop);
+}
 
 TEST(Plan, RefusesWhatCannotBe) {
   const auto two = sources_of({10, 10}, false);
