@@ -1,5 +1,6 @@
 """Where computed things are kept between runs, and how a file is written so that it is whole or absent."""
 
+import errno
 import os
 import secrets
 import sys
@@ -22,12 +23,15 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write `content` to `path` so that any reader, at any time, sees the old file or the whole new one.
 
     Args:
-        path: where to write; missing folders are made.
+        path: where to write; missing folders are made. Where it is a link, the file that it points to is replaced.
         content: all bytes of the file.
 
     Raises:
-        OSError: the folder cannot be made or written.
+        OSError: the folder cannot be made or written, or what is there is no regular file (a device, pipe, folder).
     """
+    path = Path(os.path.realpath(path))
+    if os.path.lexists(path) and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:

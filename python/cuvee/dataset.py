@@ -117,12 +117,21 @@ class MixedDataset(MapStyle):
             raise SourceError(
                 f"source {source} must be one of {list(self.names)}; a source that joined needs add_sources"
             )
-        data = self._data[source]
+        data, where, reading = self._data[source], f"source {self.names[source]!r}", rows
         try:
-            return data.__getitems__(rows) if hasattr(data, "__getitems__") else [data[row] for row in rows]
+            if hasattr(data, "__getitems__"):
+                return _whole(data.__getitems__(rows), rows, where)
+            found = []
+            for row in rows:
+                reading = [row]
+                found.append(data[row])
+            return found
+        except StopIteration as error:  # to a loader it would be the end of the epoch
+            raise SourceError(
+                f"{where}: data must return its rows, but got StopIteration while reading {_shown(reading)}"
+            ) from error
         except Exception as error:
-            shown = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
-            error.add_note(f"source {self.names[source]!r}: while reading rows {shown}")
+            error.add_note(f"{where}: while reading {_shown(reading)}")
             raise
 
     def _annotated(
@@ -184,6 +193,8 @@ class InOrder(MapStyle):
         return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: int) -> Any:
+        if not hasattr(index, "__index__"):
+            raise PlanError(f"index must be an integer, but got {index!r}; several places are view.__getitems__([...])")
         return self._read(self._places([index]))[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
@@ -259,6 +270,23 @@ class InOrder(MapStyle):
             raise PlanError(
                 "plan must stay as it was when in_order(plan) was called, but it was updated; make a new view"
             )
+
+
+def _whole(found: Any, rows: list[int], where: str) -> Sequence[Any]:
+    """Return what `__getitems__` gave for `rows`, if it is as many rows."""
+    if isinstance(found, Mapping) or not hasattr(found, "__len__") or len(found) != len(rows):
+        count = f" of {len(found)}" if hasattr(found, "__len__") else ""
+        raise SourceError(
+            f"{where}: __getitems__ must return a list of {len(rows)} rows, but got {type(found).__name__}{count}"
+        )
+    rows_found: Sequence[Any] = found
+    return rows_found
+
+
+def _shown(rows: list[int]) -> str:
+    if len(rows) == 1:
+        return f"row {rows[0]}"
+    return "rows " + ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
 
 
 def _unpacked(keys: list[int]) -> tuple[list[int], list[int], list[int]]:

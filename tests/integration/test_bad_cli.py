@@ -48,6 +48,22 @@ BAD: list[tuple[str, list[str], str]] = [
         ["plan", "math.jsonl"],
         "which looks like data; mix data with --dataset-source NAME=math.jsonl",
     ),
+    (
+        "a source for output",
+        ["plan", "mix.json", "-o", "math.jsonl"],
+        "--output must not replace data, but got 'math.jsonl' of source 'math'",
+    ),
+    (
+        "a link to a source for output",
+        ["plan", *INLINE, "-o", "link.jsonl"],
+        "--output must not replace data, but got 'link.jsonl' of source 'math'",
+    ),
+    (
+        "a loader for output",
+        ["plan", *INLINE, "--dataset-loader-fn", "loader.py:other", "-o", "loader.py"],
+        "--output must be another file than the loader, but got 'loader.py'",
+    ),
+    ("a device for output", ["plan", *INLINE, "-o", "/dev/null"], "device or pipe '/dev/null'; use --json"),
     ("no mixture to verify against", ["verify", "plan.json"], f"{ALL_FORMS} none"),
     ("nothing to verify", ["verify"], "'FILE'"),
     (
@@ -185,6 +201,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken.jsonl").write_text('{"prompt": "a"}\n{"prompt": \n')
     (folder / "loader.py").write_text(LOADER)
     (folder / "folder").mkdir()
+    (folder / "link.jsonl").symlink_to("math.jsonl")
     return folder
 
 

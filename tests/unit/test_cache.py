@@ -55,3 +55,22 @@ def test_file_and_folder_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(stat.S_ISDIR(os.fstat(handle).st_mode)))
     write_atomically(tmp_path / "file", b"")
     assert synced == [False, True]
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    for content in (b"one", b"two"):
+        write_atomically(tmp_path / "link", content)
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "file").read_bytes() == content
+
+
+def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("folder", "pipe", "link", "loop"):
+        with pytest.raises(OSError, match="not a regular file"):
+            write_atomically(tmp_path / name, b"")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)

@@ -152,7 +152,7 @@ def test_failing_source_is_named_with_its_rows() -> None:
     dataset = MixedDataset(Mixture([Source("a", [{"x": 0}] * 5)]))
     with pytest.raises(IndexError) as caught:
         dataset.__getitems__(pack((0, 1, 0), (0, 77, 0)))
-    assert caught.value.__notes__ == ["source 'a': while reading rows 1, 77"]
+    assert caught.value.__notes__ == ["source 'a': while reading row 77"]
 
 
 def test_source_that_joined_must_be_added() -> None:
@@ -249,3 +249,50 @@ def test_view_of_an_updated_plan_survives_pickling() -> None:
     plan.update({"a": 0.0, "b": 1.0, "c": 1.0, "d": 1.0}, at=1024)
     view = MixedDataset(mix).in_order(plan)
     assert list(pickle.loads(pickle.dumps(view))) == list(view)
+
+
+# --- sources that fail
+
+
+class Broken(Rows):
+    """Rows of which number 3 raises what it is told to."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__("a", 10)
+        self.error = error
+
+    def __getitem__(self, row):
+        if row == 3:
+            raise self.error
+        return super().__getitem__(row)
+
+
+def test_a_source_cannot_end_the_epoch() -> None:
+    rows = MixedDataset(Mixture([Source("a", Broken(StopIteration()))]))
+    with pytest.raises(SourceError, match="source 'a': data must return its rows, but got StopIteration .* row 3$"):
+        rows.__getitems__(pack((0, 1, 0), (0, 3, 0)))
+
+
+def test_other_errors_of_a_source_stay_and_say_where() -> None:
+    rows = MixedDataset(Mixture([Source("a", Broken(KeyError("x")))]))
+    with pytest.raises(KeyError) as caught:
+        rows.__getitems__(pack((0, 1, 0), (0, 3, 0)))
+    assert caught.value.__notes__ == ["source 'a': while reading row 3"]
+
+
+@pytest.mark.parametrize("given", [[], [{}, {}, {}], {"a": 1, "b": 2}, iter([{}, {}])])
+def test_getitems_must_give_as_many_rows(given) -> None:
+    class Wrong(Rows):
+        def __getitems__(self, rows):
+            return given
+
+    rows = MixedDataset(Mixture([Source("a", Wrong("a", 10))]))
+    with pytest.raises(SourceError, match="source 'a': __getitems__ must return a list of 2 rows, but got "):
+        rows.__getitems__(pack((0, 1, 0), (0, 3, 0)))
+
+
+@pytest.mark.parametrize("index", [slice(0, 3), "1", 1.0])
+def test_a_view_takes_one_integer(index) -> None:
+    mix = mixture()
+    with pytest.raises(PlanError, match="index must be an integer, but got "):
+        MixedDataset(mix).in_order(mix.plan())[index]

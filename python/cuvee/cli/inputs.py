@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from cuvee.errors import ManifestError
+from cuvee.errors import ManifestError, PlanError
 
 from .output import working
 
@@ -145,6 +146,29 @@ def _loaded(path: Path) -> Manifest:
     )
 
 
+def same_place(one: Path, other: Path) -> bool:
+    """Tell whether two paths lead to the same file."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _check_not_read(output: Path, document: Manifest, loader: str | None) -> None:
+    """Raise if writing to `output` would replace a source, a file of a source's folder, or the loader."""
+    from cuvee.manifest import source_path
+
+    for spec in document.sources:
+        source = Path(source_path(document, spec))
+        if same_place(output, source) or (output.exists() and Path(os.path.realpath(source)) in _folders(output)):
+            raise PlanError(f"--output must not replace data, but got {str(output)!r} of source {spec.name!r}")
+    if loader is not None and any(same_place(output, Path(name)) for name in (loader, loader.rpartition(":")[0])):
+        raise PlanError(f"--output must be another file than the loader, but got {str(output)!r}")
+
+
+def _folders(path: Path) -> Sequence[Path]:
+    return Path(os.path.realpath(path)).parents
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureInput:
     """What the user gave to name a mixture.
@@ -188,14 +212,20 @@ class MixtureInput:
         """The mixture as messages name it."""
         return str(self.path) if self.path else "--dataset-source"
 
-    def open(self) -> Mixture:
-        """Read the description, open every source and return the mixture."""
+    def open(self, *, output: Path | None = None) -> Mixture:
+        """Read the description, open every source and return the mixture.
+
+        Args:
+            output: a file that will be written, and so must not be one that is read.
+        """
         from cuvee import Mixture
         from cuvee.sources import load_function
 
         document = _loaded(self.path) if self.path else self._inline_manifest()
-        loader = load_function(self.loader) if self.loader is not None else None
+        if output is not None:
+            _check_not_read(output, document, self.loader)
         with working(f"Opening {len(document.sources)} sources"):
+            loader = load_function(self.loader) if self.loader is not None else None
             return Mixture.from_manifest(document, loader=loader, length_column=self.length_column)
 
     def _inline_manifest(self) -> Manifest:

@@ -20,6 +20,7 @@ from .inputs import (
     SamplesOption,
     SeedOption,
     SourceOption,
+    same_place,
 )
 from .output import console, print_json, working
 
@@ -59,7 +60,7 @@ def plan(
         length_column=length_column,
     )
     _check_output(output, given)
-    mixture = given.open()
+    mixture = given.open(output=output)
     from cuvee.plan.file import plan_document, write_document
 
     from .plan_view import print_plan
@@ -82,5 +83,7 @@ def _check_output(output: Path | None, given: MixtureInput) -> None:
         return
     if output.is_dir():
         raise PlanError(f"--output must be a file, but got the folder {str(output)!r}")
-    if given.path and output.resolve() == given.path.resolve():
+    if output.exists() and not output.is_file():
+        raise PlanError(f"--output must be a regular file, but got the device or pipe {str(output)!r}; use --json")
+    if given.path and same_place(output, given.path):
         raise PlanError(f"--output must be another file than the manifest, but got {str(output)!r}")
