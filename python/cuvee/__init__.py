@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from .manifest import Manifest
     from .mixture import Mixture, Source, Stage
     from .plan import Draw, Draws, Plan
-    from .plan.journal import Change, Journal
+    from .plan.change import Change
+    from .plan.journal import Journal
     from .sampler import MixtureSampler
 
     __version__: str
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 _MODULES = {  # public name -> module that has it, imported when the name is first used
-    "Change": "plan.journal",
+    "Change": "plan.change",
     "Draw": "plan",
     "Draws": "plan",
     "Journal": "plan.journal",

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 import xxhash
 
-from cuvee import Draw, Journal, Mixture, Plan, PlanError, Source, Stage, StateError
+from cuvee import Change, Draw, Journal, Mixture, Plan, PlanError, Source, Stage, StateError
+from cuvee.plan.change import Accepted, AddedSource
+
+EMPTY = '{"name":"d","rows":0,"max_epochs":null,"fingerprint":null,"lengths":null}'
 
 
 def mixture(**settings: Any) -> Mixture:
@@ -471,6 +474,115 @@ class TestJournal:
         with pytest.raises(StateError, match="begin with the 1 entries"):
             plan.journal.attach(tmp_path / "journal.jsonl")
         assert plan.journal.file is None
+
+    @pytest.mark.parametrize("content", ["my notes\n", "my notes", '{"x"', "another run"])
+    def test_no_file_loses_what_the_plan_does_not_know(self, content: str, tmp_path: Path) -> None:
+        file = tmp_path / "journal.jsonl"
+        file.write_text(content)
+        if content == "another run":
+            file.unlink()
+            other = mixture().plan()
+            other.journal.attach(file)
+            other.update([3, 1], at=64)
+        before = file.read_bytes()
+        plan = mixture().plan()
+        for updates in range(2):
+            with pytest.raises(StateError, match=f"{updates} entries of this run.*pass journal=PATH"):
+                plan.journal.attach(file)
+            assert plan.journal.file is None
+            plan.update([1, 9], at=64)
+        if content != "another run":
+            with pytest.raises(StateError, match=r"journal\.jsonl"):
+                Plan.load_state_dict(mixture(), mixture().plan().state_dict(), journal=file)
+        assert file.read_bytes() == before
+
+    def test_a_torn_last_line_is_cut_once_the_rest_is_known(self, tmp_path: Path) -> None:
+        file = tmp_path / "journal.jsonl"
+        plan = mixture().plan()
+        plan.update([1, 9], at=64)
+        plan.journal.attach(file)
+        whole = file.read_bytes()
+        file.write_bytes(whole + whole[:20])
+        with pytest.raises(StateError, match=f"line 2 must be complete.*cut the file to {len(whole)} bytes"):
+            mixture().plan(journal=file)
+        resumed = Plan.load_state_dict(mixture(), plan.state_dict(), journal=file)
+        assert file.read_bytes() == whole + whole[:20]
+        resumed.update([1, 3], at=128)
+        assert Journal.load(file).digest == resumed.journal.digest
+        file.write_bytes(whole[:-9])
+        plan.journal.attach(file)
+        assert file.read_bytes() == whole
+
+    def test_going_on_from_a_state_works_after_attach_and_in_the_next_epoch(self, tmp_path: Path) -> None:
+        file = tmp_path / "journal.jsonl"
+        plan = mixture().plan()
+        plan.journal.attach(file)
+        state = plan.state_dict()
+        plan.update([1, 9], at=64)
+        resumed = Plan.load_state_dict(mixture(), state, journal=file)
+        following = pickle.loads(pickle.dumps(resumed.next_epoch()))
+        following.update([9, 1])
+        assert list(Journal.load(file)) == list(following.journal)
+        with pytest.raises(PlanError, match="another plan wrote"):
+            plan.update([1, 1])
+
+    def test_every_flipped_bit_is_noticed(self, tmp_path: Path) -> None:
+        file = tmp_path / "journal.jsonl"
+        plan = mixture().plan()
+        plan.journal.attach(file)
+        plan.update([1, 9], at=64, reason="é")
+        plan.update([1, 9, 1], at=128, add=[Source("c", rows=5)])
+        whole = file.read_bytes()
+        for index in range(len(whole)):
+            for bit in range(8):
+                file.write_bytes(whole[:index] + bytes([whole[index] ^ 1 << bit]) + whole[index + 1 :])
+                with pytest.raises(StateError, match=r"line [12]"):
+                    mixture().plan(journal=file)
+
+    @pytest.mark.parametrize(
+        ("entry", "says"),
+        [
+            ('{"position":-64,"reason":""}', r"line 1: position .* in \[0, 2\*\*63\), but got -64"),
+            ('{"position":9223372036854775808,"reason":""}', "position .* got 9223372036854775808"),
+            ('{"position":64.0,"reason":""}', "position .* got 64.0"),
+            ('{"position":true,"reason":""}', "position .* got True"),
+            ('{"position":"64","reason":""}', "position .* got '64'"),
+            ('{"position":64}', "entry must have 'reason'"),
+            ('{"position":64,"reason":5}', "reason must be text, but got 5"),
+            ('{"position":64,"reason":"","wieghts":{}}', "got 'wieghts'"),
+            ('{"position":64,"reason":"","epoch":"x"}', "epoch .* got 'x'"),
+            ('{"position":64,"reason":"","weights":{"a":NaN,"b":1}}', "numbers must be finite, but got NaN"),
+            ('{"position":64,"reason":"","weights":{"a":-1,"b":1}}', "weight of 'a' .* got -1"),
+            ('{"position":64,"reason":"","weights":[1,2]}', r"weights must map .* got \[1, 2\]"),
+            ('{"position":64,"reason":"","weights":{"a":1,"a":5,"b":1}}', "names must be unique"),
+            ('{"position":64,"reason":"","added":[{"name":"d"}]}', "added source must have 'rows'"),
+            ('{"position":0,"reason":"","added":[' + EMPTY + "]}", "rows .* got 0"),
+            ("[]", r"entry must be a JSON object, but got \[\]"),
+            ("", "entry must be one JSON object"),
+            ('{"position":64,"reason":""}', "line 1 must have the digest"),
+        ],
+    )
+    def test_a_wrong_entry_is_named(self, entry: str, says: str, tmp_path: Path) -> None:
+        (tmp_path / "journal.jsonl").write_text(f"{entry}\n")
+        with pytest.raises(StateError, match=says):
+            mixture().plan(journal=tmp_path / "journal.jsonl")
+
+    def test_positions_never_go_back(self, tmp_path: Path) -> None:
+        entries = [Change(epoch=None, position=at, weights={"a": 1, "b": 1}) for at in (128, 64)]
+        plan = mixture().plan()
+        plan.journal.attach(tmp_path / "journal.jsonl")
+        for entry in entries:
+            plan.journal.append(entry)
+        with pytest.raises(StateError, match=r"line 2: position must not lie before .* \(0, 128\), but got \(0, 64\)"):
+            Journal.load(tmp_path / "journal.jsonl")
+
+    def test_names_that_an_entry_cannot_have(self) -> None:
+        again = AddedSource(name="a", rows=5, max_epochs=None, fingerprint=None, lengths=None)
+        unknown = Accepted(name="z", field="rows", was=1, now=2, at_draw=0, cycle=0, cap=2)
+        for change, says in (({"added": (again,)}, "unique, but got 'a'"), ({"accepted": (unknown,)}, "but got 'z'")):
+            entry = Change(epoch=None, position=64, weights=None, **change)  # type: ignore[arg-type]
+            with pytest.raises(StateError, match=f"entry 1: .*{says}"):
+                mixture().plan(journal=Journal([entry]))
 
     def test_a_failed_write_leaves_the_plan_as_it_was(self, tmp_path: Path) -> None:
         plan = mixture().plan()

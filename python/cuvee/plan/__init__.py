@@ -16,8 +16,9 @@ from ..checks import as_int
 from ..errors import PlanError
 from ..mixture import Mixture
 from ..mixture.source import Source
+from .change import Change
 from .epoch import Epoch, History
-from .journal import Change, Journal, plan_hash
+from .journal import Journal, plan_hash
 from .updating import check_update
 
 AHEAD = 512  # draws made at once when positions are asked for one after the other

@@ -14,8 +14,9 @@ from ..checks import nearest
 from ..errors import StateError
 from ..mixture import Mixture
 from ..mixture.source import Source
+from .change import MAY_CHANGE, Accepted, Change, Span
 from .epoch import History
-from .journal import Accepted, Change, Journal, Span, plan_hash
+from .journal import Journal, plan_hash
 from .stream import Resume
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from .epoch import Epoch
 
 VERSION = 1
-MAY_CHANGE = ("rows", "fingerprint", "lengths")  # of a source, where the user allows it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +101,7 @@ def _restore(
     _check_accepts(accept_changes, mixture.names)
     changed = [] if mixture.spec_hash == state["spec_hash"] else list(differences_of(state["spec"], mixture.spec()))
     _check_allowed(changed, accept_changes)
+    entries.check_names(mixture.names)
     joined = entries.joined(add)
     parent = state["parent"]
     if changed:

@@ -14,7 +14,8 @@ from ..errors import PlanError
 from ..mixture import Mixture
 from ..mixture.shares import named_weights
 from ..mixture.source import Source
-from .journal import Change, Journal
+from .change import Change
+from .journal import Journal
 from .stream import Resume, Stream
 
 LAST_POSITION = 2**63 - 2**17  # positions stay below, so that a window and a control interval more still fit 63 bits

@@ -5,152 +5,38 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Self, overload
+from typing import Any, overload
 
 from .. import _core
-from ..checks import canonical_json
-from ..errors import PlanError, StateError
+from ..checks import as_int, canonical_json
+from ..errors import CuveeError, PlanError, StateError
 from ..mixture.source import Source
+from .change import Change
 
 EMBED_BYTES = 1024  # a journal up to this size travels inside the state even when it has a file
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddedSource:
-    """What the journal keeps of a source that joined: all that determines the order, not its data."""
-
-    name: str
-    rows: int
-    max_epochs: int | None
-    fingerprint: str | None
-    lengths: str | None
-
-    @classmethod
-    def of(cls, source: Source, *, with_lengths: bool) -> Self:
-        """Describe `source`, its lengths only if they decide which rows come."""
-        return cls(
-            name=source.name,
-            rows=source.rows,
-            max_epochs=source.max_epochs,
-            fingerprint=source.fingerprint,
-            lengths=source.lengths_digest if with_lengths else None,
-        )
-
-    def restore(self, given: Mapping[str, Source]) -> Source:
-        """Return the source described: the given one of that name, which must agree, else one without data."""
-        source = given.get(self.name)
-        if source is None and self.lengths is None:
-            return Source(self.name, rows=self.rows, max_epochs=self.max_epochs, fingerprint=self.fingerprint)
-        if source is None:
-            raise StateError(
-                f"add must hold source {self.name!r}, which joined during the run and has lengths, but got none of "
-                "that name; pass add=[Source(...)] as in the update"
-            )
-        now = AddedSource.of(source, with_lengths=self.lengths is not None)
-        for field in ("rows", "max_epochs", "fingerprint", "lengths"):
-            was, value = getattr(self, field), getattr(now, field)
-            if was != value:
-                raise StateError(f"source {self.name!r}: {field} must be {was!r} as in the journal, but got {value!r}")
-        return source
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """How a source's draws become cycles: draw i >= first_draw is in cycle first_cycle + (i - first_draw) div rows."""
-
-    first_draw: int
-    first_cycle: int
-    rows: int
-
-    def next_cycle(self, draw: int) -> int:
-        """Return the number of the first cycle that begins at `draw` or later."""
-        return self.first_cycle + -(-(draw - self.first_draw) // self.rows)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """A source that changed between save and resume, allowed by the user."""
-
-    name: str
-    field: str
-    was: Any
-    now: Any
-    at_draw: int  # number of the source's first draw under the new content
-    cycle: int  # that draw's cycle
-    cap: int  # draws the source may give
-
-    @property
-    def span(self) -> Span:
-        """The cycles that the change of a row count begins."""
-        return Span(first_draw=self.at_draw, first_cycle=self.cycle, rows=self.now)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One entry: from `position` on, the shares are `weights`.
-
-    `position` counts the stream's rows under `cycle` (epoch is None), the epoch's rows otherwise. `weights` are as
-    given, by name; None where an entry only records accepted changes of the data.
-    """
-
-    epoch: int | None
-    position: int
-    weights: Mapping[str, float] | None
-    added: tuple[AddedSource, ...] = ()
-    accepted: tuple[Accepted, ...] = ()
-    reason: str = ""
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """(epoch, position), for ordering."""
-        return (self.epoch or 0, self.position)
-
-    def line(self) -> bytes:
-        """Return the entry as one line of canonical JSON."""
-        record: dict[str, Any] = {"position": self.position, "reason": self.reason}
-        if self.epoch is not None:
-            record["epoch"] = self.epoch
-        if self.weights is not None:
-            record["weights"] = dict(self.weights)
-        for field in ("added", "accepted"):
-            if values := getattr(self, field):
-                record[field] = [{name: getattr(value, name) for name in value.__slots__} for value in values]
-        return canonical_json(record) + b"\n"
-
-    @classmethod
-    def parse(cls, line: bytes | str) -> Self:
-        """Return the entry that a line holds; StateError if it holds none."""
-        try:
-            record = json.loads(line)
-            return cls(
-                epoch=record.get("epoch"),
-                position=record["position"],
-                weights=record.get("weights"),
-                added=tuple(AddedSource(**added) for added in record.get("added", ())),
-                accepted=tuple(Accepted(**accepted) for accepted in record.get("accepted", ())),
-                reason=record["reason"],
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as err:
-            raise StateError(f"journal entry must be one JSON object with a position, but got {line!r}") from err
 
 
 class Journal(Sequence[Change]):
     """Entries in the order they were made, in memory and, after `attach`, in a file of JSON lines.
 
-    The file is appended and synced before an update takes effect. A checkpoint names it by its size in bytes and
-    its digest; what it holds beyond that was written after the checkpoint and is dropped when the run goes on.
+    Each line holds, as `digest`, the xxh3-128 of the digest of all lines before it and of the line without it, so that
+    no byte of a journal can change unseen. The file is appended and synced before an update takes effect. A checkpoint
+    names it by its size in bytes and its digest; what it holds beyond that was written after the checkpoint and is
+    dropped when the run goes on.
     """
 
-    def __init__(self, entries: Sequence[Change] = (), *, file: Path | None = None) -> None:
-        self._entries = list(entries)
+    def __init__(self, entries: Sequence[Change] = (), *, file: Path | None = None, resumed: bool = False) -> None:
+        self._entries: list[Change] = []
+        self._lines: list[bytes] = []
         self._digest = _core.Digest()
         self._file = file
-        self._verified = False
+        self._verified = False  # whether the file is known to hold these entries and nothing else
+        self._resumed = resumed  # whether the file may hold entries that were made after the checkpoint
         self.size = 0
-        for entry in self._entries:
-            self._count(entry.line())
+        for entry in entries:
+            self._add(entry, self._line(entry))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -180,27 +66,30 @@ class Journal(Sequence[Change]):
 
     def copy(self) -> Journal:
         """Return a journal with the same entries and file."""
-        return Journal(self._entries, file=self._file)
+        return Journal(self._entries, file=self._file, resumed=self._resumed)
 
     def attach(self, file: str | os.PathLike[str]) -> None:
         """Append every entry, those made so far included, to `file` from now on.
 
         Raises:
-            StateError: if the file exists and does not begin with the entries made so far.
+            StateError: if the file holds anything else than these entries or the first of them; nothing is written.
         """
         path = Path(file)
-        self._check_prefix(path)
-        self._verified = False
+        self._check_file(path, StateError, resumed=False)
         self._write(path, b"")
-        self._file = path
+        self._file, self._verified, self._resumed = path, True, False
 
     def append(self, entry: Change) -> None:
         """Add an entry: on disk first, so that no change is ever in force that the file does not know."""
-        line = entry.line()
+        line = self._line(entry)
         if self._file is not None:
+            if self._verified:
+                self._check_end(self._file)
+            else:
+                self._check_file(self._file, PlanError, resumed=self._resumed)
             self._write(self._file, line)
-        self._entries.append(entry)
-        self._count(line)
+            self._verified, self._resumed = True, False
+        self._add(entry, line)
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps: size and digest, and the entries unless they are safe in a file."""
@@ -208,7 +97,7 @@ class Journal(Sequence[Change]):
         if self._file is not None:
             state["file"] = self._file.name
         if self._file is None or self.size <= EMBED_BYTES:
-            state["lines"] = [entry.line().decode().rstrip("\n") for entry in self._entries]
+            state["lines"] = [line.decode().rstrip("\n") for line in self._lines]
         return state
 
     @classmethod
@@ -216,7 +105,8 @@ class Journal(Sequence[Change]):
         """Return the journal of a checkpoint, from its lines or from `file`.
 
         Raises:
-            StateError: if the entries are neither in the state nor in the file, or their digest differs.
+            StateError: if the entries are neither in the state nor in the file, or their digest differs, or the file
+                goes on with something that is no journal.
         """
         path = None if file is None else Path(file)
         if "lines" in state:
@@ -226,12 +116,13 @@ class Journal(Sequence[Change]):
                 f"journal must be the file {state.get('file')!r} of the run, but got None; pass journal=PATH"
             )
         else:
-            data = _read(path, state["size"])
+            data = _read(path)[: as_int(state["size"], "state journal.size", 0, 2**63, StateError)]
         if _core.xxh3_128(data) != state["digest"]:
             raise StateError(f"journal must have digest {state['digest']}, but got {_core.xxh3_128(data)} ({path})")
-        journal = cls([Change.parse(line) for line in data.splitlines()], file=path)
+        journal = cls(file=path, resumed=True)
+        journal._parse(data)
         if path is not None:
-            journal._check_prefix(path)
+            journal._check_file(path, StateError, resumed=True)
         return journal
 
     @classmethod
@@ -239,15 +130,11 @@ class Journal(Sequence[Change]):
         """Return the journal that a file holds, to be appended to that file.
 
         Raises:
-            StateError: if the file cannot be read, or holds something else.
+            StateError: if the file cannot be read, or holds something else, or ends within a line.
         """
-        path = Path(file)
-        try:
-            lines = path.read_bytes().splitlines()
-        except OSError as err:
-            reason = (err.strerror or str(err)).lower()
-            raise StateError(f"journal must be a file that can be read, but got {str(path)!r}: {reason}") from None
-        return cls([Change.parse(line) for line in lines], file=path)
+        journal = cls(file=Path(file))
+        journal._parse(_read(Path(file)))
+        return journal
 
     def joined(self, given: Iterable[Source]) -> tuple[Source, ...]:
         """Return the sources that joined, in order: each the one of `given` that has its name, else without data.
@@ -258,40 +145,115 @@ class Journal(Sequence[Change]):
         by_name = {source.name: source for source in given}
         return tuple(added.restore(by_name) for change in self for added in change.added)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _with_file, (tuple(self._entries), self._file)
+    def check_names(self, names: Iterable[str]) -> None:
+        """Check that a source joined once only, and that data of no other sources than `names` changed.
 
-    def _count(self, line: bytes) -> None:
+        Raises:
+            StateError: naming the entry.
+        """
+        own = set(names)
+        known = set(own)
+        for number, change in enumerate(self, start=1):
+            for source in change.added:
+                if source.name in known:
+                    raise StateError(f"journal entry {number}: source names must be unique, but got {source.name!r}")
+                known.add(source.name)
+            for accepted in change.accepted:
+                if accepted.name not in own:
+                    raise StateError(f"journal entry {number}: name must be a source's, but got {accepted.name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Journal, file=self._file, resumed=self._resumed), (tuple(self._entries),)
+
+    # --- lines
+
+    def _line(self, entry: Change) -> bytes:
+        """Return the line of an entry that follows those so far."""
+        record = entry.record()
+        record["digest"] = _core.xxh3_128(self.digest.encode() + canonical_json(record))
+        return canonical_json(record) + b"\n"
+
+    def _add(self, entry: Change, line: bytes) -> None:
+        self._entries.append(entry)
+        self._lines.append(line)
         self._digest.update(line)
         self.size += len(line)
 
-    def _check_prefix(self, path: Path) -> None:
+    def _parse(self, data: bytes) -> None:
+        """Add the entries that lines of JSON hold."""
+        for number, line in enumerate(data.splitlines(keepends=True), start=len(self) + 1):
+            if not line.endswith(b"\n"):
+                raise StateError(
+                    f"journal line {number} must be complete, but got {line!r} without an end: it was being written "
+                    f"when the run ended, and never took effect; cut the file to {self.size} bytes"
+                )
+            try:
+                entry = _entry(line)
+                self._check_place(entry)
+            except StateError as err:
+                raise StateError(f"journal line {number}: {err}") from None
+            if line != self._line(entry):
+                raise StateError(
+                    f"journal line {number} must have the digest of what stands in it and before it, but got {line!r}"
+                )
+            self._add(entry, line)
+
+    def _check_place(self, entry: Change) -> None:
+        before = next((change.place for change in reversed(self) if change.weights is not None), (0, 0))
+        if entry.weights is not None and entry.place < before:
+            raise StateError(
+                f"position must not lie before that of the last update, (epoch, position) {before}, but got "
+                f"{entry.place}"
+            )
+
+    # --- the file
+
+    def _check_file(self, path: Path, error: type[CuveeError], *, resumed: bool) -> None:
+        """Check that a file holds these entries, or the first ones, and beyond them a torn line at most.
+
+        Where the run was resumed entries may follow them: those made after the checkpoint.
+        """
         if not path.exists():
             return
-        own = b"".join(entry.line() for entry in self._entries)
-        if not own.startswith(_read(path, self.size)):
-            raise StateError(f"journal file must begin with the {len(self)} entries of this run, but got {str(path)!r}")
+        own, data = b"".join(self._lines), path.read_bytes()
+        cure = "pass journal=PATH to load_state_dict to go on from a state, or another file"
+        if not own.startswith(data[: self.size]):
+            raise error(
+                f"journal file must begin with the {len(self)} entries of this run, but got {str(path)!r}; {cure}"
+            )
+        rest = data[self.size :]
+        lines, torn = rest[: rest.rfind(b"\n") + 1], rest[rest.rfind(b"\n") + 1 :]
+        later = Journal(self._entries)
+        if resumed:
+            try:
+                later._parse(lines)
+            except StateError as err:
+                raise error(f"journal file {str(path)!r} must be that of this run, but got: {err}") from None
+        if (lines and not resumed) or (torn and not (later and torn.startswith(b"{"))):
+            raise error(
+                f"journal file must hold nothing but the {len(self)} entries of this run, but got {str(path)!r} with "
+                f"{len(rest)} bytes more; {cure}"
+            )
 
-    def _ends(self, stream: BinaryIO, size: int) -> bool:
-        """Return whether a file of `size` bytes ends with the last entry, where it should."""
-        last = self._entries[-1].line() if self._entries else b""
-        if size != self.size:
-            return False
-        stream.seek(size - len(last))
-        return stream.read() == last
+    def _check_end(self, file: Path) -> None:
+        """Check that the file, which held these entries after the last write, still ends with the last of them."""
+        last = self._lines[-1] if self._lines else b""
+        with file.open("rb" if file.exists() else "w+b") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(size - len(last), 0))
+            if size == self.size and stream.read() == last:
+                return
+        raise PlanError(
+            f"journal file {str(file)!r} must end with this plan's last entry after {self.size} bytes, but got "
+            f"{size} bytes: another plan wrote to it"
+        )
 
     def _write(self, file: Path, line: bytes) -> None:
-        """Append to the file and sync it; on the first write bring the file to exactly the entries so far."""
+        """Bring a checked file to exactly the entries so far, append `line` and sync it."""
         with file.open("r+b" if file.exists() else "w+b") as stream:
-            size = stream.seek(0, os.SEEK_END)
-            if self._verified and not self._ends(stream, size):
-                raise PlanError(
-                    f"journal file {str(file)!r} must end with this plan's last entry after {self.size} bytes, but got "
-                    f"{size} bytes: another plan wrote to it"
-                )
-            if size < self.size:
+            if stream.seek(0, os.SEEK_END) < self.size:
                 stream.seek(0)
-                stream.writelines(entry.line() for entry in self._entries)
+                stream.writelines(self._lines)
             stream.seek(self.size)
             try:
                 stream.write(line)
@@ -301,16 +263,36 @@ class Journal(Sequence[Change]):
             except OSError:
                 stream.truncate(self.size)
                 raise
-        self._verified = True
 
 
-def _with_file(entries: Sequence[Change], file: Path | None) -> Journal:
-    return Journal(entries, file=file)
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as err:
+        reason = (err.strerror or str(err)).lower()
+        raise StateError(f"journal must be a file that can be read, but got {str(path)!r}: {reason}") from None
 
 
-def _read(path: Path, size: int) -> bytes:
-    with path.open("rb") as stream:
-        return stream.read(size)
+def _entry(line: bytes) -> Change:
+    """Return the entry that a line holds, its digest left aside."""
+    try:
+        record = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_number)
+    except (ValueError, RecursionError) as err:
+        raise StateError(f"entry must be one JSON object, but got {line!r} ({err})") from None
+    if isinstance(record, dict):
+        record.pop("digest", None)
+    return Change.of(record)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise ValueError(f"names must be unique, but got {[name for name, _ in pairs]}")
+    return record
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"numbers must be finite, but got {text}")
 
 
 def plan_hash(spec_hash: str, epoch: int, journal: Journal) -> str:

@@ -29,6 +29,7 @@ def replay(mixture: Mixture, epoch: int, journal: Journal, add: Iterable[Source]
 
 def _check_run(mixture: Mixture, journal: Journal) -> None:
     """Check that the journal can be one of a run of this mixture, and says all that its order depends on."""
+    journal.check_names(mixture.names)
     cycle = mixture.exhaustion == "cycle"
     for change in journal:
         if (change.epoch is None) != cycle:  # positions count over all epochs under `cycle` only

@@ -15,8 +15,8 @@ from .. import _core
 from ..mixture import Mixture
 from ..mixture.length_table import LengthTable
 from ..mixture.source import Source
+from .change import Accepted, Span
 from .control import F64, Curriculum, TokenControl
-from .journal import Accepted, Span
 
 ENDLESS = _core.ENDLESS
 

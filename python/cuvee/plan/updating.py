@@ -12,8 +12,9 @@ from ..checks import as_int
 from ..errors import MixtureError, PlanError
 from ..mixture.shares import named_weights
 from ..mixture.source import Source, check_lengths
+from .change import AddedSource, Change
 from .epoch import Epoch
-from .journal import AddedSource, Change, Journal
+from .journal import Journal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
