@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from . import _core
-from .checks import nearest
+from .checks import as_choice, as_int, nearest
 from .errors import StateError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 STATE_VERSION = 1
+MOST = 2**63  # counts are below
 COLUMNS = ("scheduled", "filtered", "trained", "tokens")
 
 
@@ -85,24 +86,27 @@ class Ledger:
             source: source ids, shape (n,).
             passed: False where the row was filtered, shape (n,); None if none was.
         """
-        source = _as_ids(source)
-        kept = np.ones(len(source), dtype=np.int64) if passed is None else passed.astype(np.int64)
+        source = _as_ids(source, self.names)
+        kept = np.ones(len(source), dtype=np.int64) if passed is None else _as_passed(passed, len(source))
         rows, passing = _core.tally(source, kept, k=len(self.names))
-        self.counts[0] += rows
-        self.counts[1] += rows - passing
+        self._add({0: rows, 1: rows - passing})
 
     def add_trained(self, source: ArrayLike, tokens: ArrayLike | None = None) -> None:
         """Count rows trained on by this rank, padding left out.
 
         Args:
             source: source ids, shape (n,).
-            tokens: target tokens of each row, shape (n,); None counts rows only.
+            tokens: target tokens of each row, integers >= 0 of shape (n,); None counts rows only.
+
+        Raises:
+            StateError: if a value is out of range, or a source's tokens would reach 2**63; nothing is counted then.
         """
-        source = _as_ids(source)
+        source = _as_ids(source, self.names)
         values = np.zeros(len(source), dtype=np.int64) if tokens is None else _as_tokens(tokens, len(source))
+        if float(values.max(initial=0)) * len(values) >= MOST / 2:  # the sums themselves may wrap
+            _check_sums(source, values, self.names)
         rows, sums = _core.tally(source, values, k=len(self.names))
-        self.counts[2] += rows
-        self.counts[3] += sums
+        self._add({2: rows, 3: sums})
 
     def add_batch(
         self, metadata: Mapping[str, Any] | Sequence[Mapping[str, Any]], tokens: ArrayLike | None = None
@@ -112,12 +116,11 @@ class Ledger:
         Args:
             metadata: one mapping per row, or their collated form: a mapping of sequences.
             tokens: target tokens of each row, shape (n,), padding included; None counts rows only.
+
+        Raises:
+            StateError: if this is no such metadata, or names other sources.
         """
-        if isinstance(metadata, Mapping):
-            names, cycles = list(metadata["source"]), np.asarray(metadata["cycle"], dtype=np.int64)
-        else:
-            names = [row["source"] for row in metadata]
-            cycles = np.array([row["cycle"] for row in metadata], dtype=np.int64)
+        names, cycles = _read_metadata(metadata)
         source = np.array([self._id(name) for name in names], dtype=np.int32)
         real = cycles >= 0
         self.add_trained(source[real], None if tokens is None else _as_tokens(tokens, len(source))[real])
@@ -140,11 +143,14 @@ class Ledger:
         total = type(self)(self.names)
         total.counts += self.counts
         for other in others:
+            if not isinstance(other, Ledger):
+                raise StateError(f"ledgers to merge must be Ledgers, but got {other!r:.60}")
             if other.names != self.names:
                 raise StateError(
                     f"ledgers must name the same sources, but got {list(self.names)} and {list(other.names)}"
                 )
-            total.counts += other.counts
+            for row, column in enumerate(COLUMNS):
+                total.counts[row] = _total(total.counts[row], other.counts[row], column, self.names)
         return total
 
     def check(self) -> None:
@@ -162,6 +168,7 @@ class Ledger:
 
     def shares(self, column: str = "trained") -> NDArray[np.float64]:
         """Return each source's share of a column, float64 of shape (K,); all 0 while nothing was counted."""
+        column = as_choice(column, "column", COLUMNS, StateError)
         counts = self._column(COLUMNS.index(column)).astype(np.float64)
         shares: NDArray[np.float64] = counts / max(counts.sum(), 1.0)
         return shares
@@ -183,9 +190,14 @@ class Ledger:
         return {"stage": stage, **fields, "sources": sources}
 
     def write_event(self, path: str | PathLike[str], stage: str = "dataset_mix_progress", **fields: Any) -> None:
-        """Append `event(stage, **fields)` to a file of JSON lines."""
+        """Append `event(stage, **fields)` to a file of JSON lines; NaN and infinity, which JSON lacks, become null.
+
+        Raises:
+            StateError: if a field is not made of JSON values.
+        """
+        line = _json_of(self.event(stage, **fields))
         with Path(path).open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(self.event(stage, **fields), ensure_ascii=False) + "\n")
+            stream.write(line + "\n")
 
     def table(self) -> Table:
         """Return the totals as a table for `rich.print`."""
@@ -217,18 +229,34 @@ class Ledger:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Return the ledger that `state_dict` described."""
+        """Return the ledger that `state_dict` described.
+
+        Raises:
+            StateError: if the state is not a ledger's, or a count is no integer in [0, 2**63).
+        """
+        if not isinstance(state, Mapping):
+            raise StateError(f"state must be from Ledger.state_dict, but got {state!r:.60}")
         missing = [name for name in ("version", "names", *COLUMNS) if name not in state]
         if missing:
             raise StateError(f"state must be from Ledger.state_dict, but got one without {missing}")
         if state["version"] != STATE_VERSION:
             raise StateError(f"state version must be {STATE_VERSION}, but got {state['version']!r}")
-        ledger = cls(state["names"])
+        names = state["names"]
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise StateError(f"state names must be a list of names, but got {names!r:.60}")
+        ledger = cls(names)
         for row, column in enumerate(COLUMNS):
-            if len(state[column]) != len(ledger.names):
-                raise StateError(f"state {column} must hold {len(ledger.names)} counts, but got {len(state[column])}")
-            ledger.counts[row] = state[column]
+            counts = state[column]
+            if not isinstance(counts, list | tuple) or len(counts) != len(names):
+                raise StateError(f"state {column} must hold {len(names)} counts in a list, but got {counts!r:.60}")
+            ledger.counts[row] = [as_int(count, f"state {column}", 0, MOST, StateError) for count in counts]
         return ledger
+
+    def _add(self, sums: Mapping[int, NDArray[np.int64]]) -> None:
+        """Add sums >= 0 to some columns, to all of them or, if one has no room for them, to none."""
+        totals = {row: _total(self.counts[row], values, COLUMNS[row], self.names) for row, values in sums.items()}
+        for row, total in totals.items():
+            self.counts[row] = total
 
     def _column(self, row: int) -> NDArray[np.int64]:
         column: NDArray[np.int64] = self.counts[row]
@@ -243,16 +271,31 @@ class Ledger:
             ) from None
 
 
-def _as_ids(source: ArrayLike) -> NDArray[np.int32]:
+def _total(counts: NDArray[np.int64], more: NDArray[np.int64], column: str, names: Sequence[str]) -> NDArray[np.int64]:
+    total = counts + more
+    if (total < 0).any():  # wrapped: both are at least 0
+        raise StateError(f"source {names[int(total.argmin())]!r}: {column} must stay below 2**63, but got more")
+    return total
+
+
+def _as_ids(source: ArrayLike, names: Sequence[str]) -> NDArray[np.int32]:
     """Return `source` as int32 of shape (n,), nothing rounded."""
     array = np.asarray(source)
-    ids = array.astype(np.int32) if array.size == 0 or array.dtype.kind in "iu" else None
-    if ids is None or ids.ndim != 1 or (ids != array).any():
+    integers = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
+    if not integers or (array.size and not 0 <= int(array.min()) <= int(array.max()) < len(names)):
         raise StateError(
-            "source must be ids of sources, integers of shape (n,) that index ledger.names, but got "
-            f"{reprlib.repr(source)}; add_batch takes names, in a batch's metadata"
+            f"source must be ids of sources, integers in [0, {len(names)}) of shape (n,) that index ledger.names, but "
+            f"got {reprlib.repr(source)}; add_batch takes names, in a batch's metadata"
         )
-    return ids
+    return array.astype(np.int32)
+
+
+def _as_passed(passed: ArrayLike, rows: int) -> NDArray[np.int64]:
+    """Return `passed`, booleans of shape (rows,), as 0 and 1."""
+    array = np.asarray(passed)
+    if array.shape != (rows,) or (array.size and array.dtype != np.bool_):
+        raise StateError(f"passed must be booleans of shape ({rows},), but got {array.dtype} of shape {array.shape}")
+    return array.astype(np.int64)
 
 
 def _as_tokens(tokens: ArrayLike, rows: int) -> NDArray[np.int64]:
@@ -260,4 +303,45 @@ def _as_tokens(tokens: ArrayLike, rows: int) -> NDArray[np.int64]:
     array = np.asarray(tokens)
     if array.shape != (rows,) or (array.size and array.dtype.kind not in "iu"):
         raise StateError(f"tokens must be integers of shape ({rows},), but got {array.dtype} of shape {array.shape}")
+    for bad in (int(array.min(initial=0)), int(array.max(initial=0))):
+        if not 0 <= bad < MOST:
+            raise StateError(f"tokens must be in [0, 2**63), but got {bad}")
     return array.astype(np.int64)
+
+
+def _check_sums(source: NDArray[np.int32], tokens: NDArray[np.int64], names: Sequence[str]) -> None:
+    """Raise if the tokens of one source add up to 2**63 or more."""
+    sums = [0] * len(names)
+    for index, count in zip(source.tolist(), tokens.tolist(), strict=True):
+        sums[index] += count
+        if sums[index] >= MOST:
+            raise StateError(f"source {names[index]!r}: tokens must stay below 2**63, but got more")
+
+
+def _read_metadata(metadata: object) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the names and cycles in a batch's metadata, row by row or collated."""
+    try:
+        if isinstance(metadata, Mapping):
+            names, values = list(metadata["source"]), metadata["cycle"]
+        else:
+            rows = list(metadata)  # type: ignore[call-overload]
+            names, values = [row["source"] for row in rows], [row["cycle"] for row in rows]
+        cycles = np.asarray(values, dtype=np.int64)
+    except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
+        raise StateError(
+            f"metadata must be the rows' __cuvee_meta__ with source and cycle, but got {reprlib.repr(metadata)} "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    if cycles.shape != (len(names),):
+        raise StateError(f"metadata must have a cycle for each source, but got {cycles.shape} for {len(names)} sources")
+    return names, cycles
+
+
+def _json_of(event: dict[str, Any]) -> str:
+    try:
+        text = json.dumps(event, ensure_ascii=False)
+        if "NaN" in text or "Infinity" in text:
+            text = json.dumps(json.loads(text, parse_constant=lambda _: None), ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise StateError(f"event fields must be JSON values, but got {error}") from error
+    return text

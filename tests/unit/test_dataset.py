@@ -269,7 +269,7 @@ class Broken(Rows):
 
 def test_a_source_cannot_end_the_epoch() -> None:
     rows = MixedDataset(Mixture([Source("a", Broken(StopIteration()))]))
-    with pytest.raises(SourceError, match="source 'a': data must return its rows, but got StopIteration .* row 3$"):
+    with pytest.raises(SourceError, match=r"source 'a': data must return its rows, but got StopIteration .* row 3$"):
         rows.__getitems__(pack((0, 1, 0), (0, 3, 0)))
 
 

@@ -151,7 +151,7 @@ def test_state_survives_json() -> None:
     [
         ({"version": 7}, "version must be 1, but got 7"),
         ({"names": ["a", "b", "x"]}, r"must be \['a', 'b', 'c'\], but got \['a', 'b', 'x'\]"),
-        ({"tokens": [1]}, "tokens must hold 3 counts, but got 1"),
+        ({"tokens": [1]}, "tokens must hold 3 counts in a list, but got "),
     ],
 )
 def test_bad_state_is_named(change, message) -> None:
@@ -208,3 +208,107 @@ def test_ids_may_be_any_integers() -> None:
     for values in ([0, 2], np.array([0, 2]), np.array([0, 2], dtype=np.uint8), []):
         ledger.add_trained(values)
     assert ledger.trained.tolist() == [3, 0, 3]
+
+
+# --- values that no ledger can hold
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [[-1], np.array([2**64 - 1], np.uint64), np.array([2**63], np.uint64), [2**64], [1.0], [True], ["1"], 5],
+)
+def test_tokens_are_integers_in_range(tokens) -> None:
+    ledger = filled()
+    with pytest.raises(StateError, match="tokens must be "):
+        ledger.add_trained([0], tokens)
+    assert (ledger.counts == filled().counts).all()
+
+
+def test_sums_never_wrap() -> None:
+    most = 2**63 - 1
+    ledger = Ledger(NAMES)
+    ledger.add_trained([0, 1], [most, most])
+    assert ledger.tokens.tolist() == [most, most, 0]
+    before = ledger.counts.copy()
+    for source, tokens in ([[0], [1]], [[2, 2], [most, 1]], [[2, 2, 2], [most, most, 3]]):
+        with pytest.raises(StateError, match="tokens must stay below 2\\*\\*63"):
+            ledger.add_trained(source, tokens)
+        assert (ledger.counts == before).all()
+    with pytest.raises(StateError, match="source 'a': tokens must stay below"):
+        ledger.merged([ledger])
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint16, np.int64, np.uint64])
+def test_ids_of_any_width_count(kind) -> None:
+    ledger = Ledger(NAMES)
+    ledger.add_trained(np.array([0, 2], kind))
+    assert ledger.trained.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "source", [[3], [-1], np.array([2**40]), np.array([2**63], np.uint64), [0.5], [[0]], ["a"], None]
+)
+def test_ids_must_index_the_names(source) -> None:
+    with pytest.raises(StateError, match="source must be ids"):
+        Ledger(NAMES).add_trained(source)
+    with pytest.raises(StateError, match="source must be ids"):
+        Ledger(NAMES).add_scheduled(source)
+
+
+@pytest.mark.parametrize("passed", [[True], [1, 0]])
+def test_passed_are_booleans(passed) -> None:
+    with pytest.raises(StateError, match="passed must be booleans of shape "):
+        Ledger(NAMES).add_scheduled([0, 1], passed=passed)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        5,
+        {"cycle": [0]},
+        {"source": ["a", "b"], "cycle": [0]},
+        [{"source": "a"}],
+        ["a"],
+        {"source": ["a"], "cycle": ["x"]},
+    ],
+)
+def test_metadata_must_be_whole(metadata) -> None:
+    with pytest.raises(StateError, match="metadata must "):
+        Ledger(NAMES).add_batch(metadata)
+
+
+@pytest.mark.parametrize("state", [None, 5, [], "state"])
+def test_a_state_is_a_mapping(state) -> None:
+    with pytest.raises(StateError, match=r"state must be from Ledger\.state_dict"):
+        Ledger.from_state(state)
+
+
+@pytest.mark.parametrize(
+    "counts", [None, 5, "123", [1, 2], [1.0, 0, 0], [-1, 0, 0], ["1", 0, 0], [2**63, 0, 0], [None] * 3]
+)
+def test_a_states_counts_are_integers_in_range(counts) -> None:
+    with pytest.raises(StateError, match="state tokens must be "):
+        Ledger.from_state(filled().state_dict() | {"tokens": counts})
+
+
+@pytest.mark.parametrize("names", [None, "abc", [1, 2, 3]])
+def test_a_states_names_are_texts(names) -> None:
+    with pytest.raises(StateError, match="state names must be a list of names"):
+        Ledger.from_state(filled().state_dict() | {"names": names})
+
+
+def test_only_ledgers_merge_and_only_columns_have_shares() -> None:
+    with pytest.raises(StateError, match="ledgers to merge must be Ledgers, but got 5"):
+        filled().merged([5])
+    with pytest.raises(StateError, match=r"column must be one of .* did you mean 'trained'"):
+        filled().shares("trainde")
+
+
+def test_events_are_always_json(tmp_path) -> None:
+    file = tmp_path / "events.jsonl"
+    filled().write_event(file, loss=float("nan"), norms=[float("inf"), 1.5], note="NaN")
+    with pytest.raises(StateError, match="event fields must be JSON values"):
+        filled().write_event(file, model=object())
+    event = json.loads(file.read_text(), parse_constant=pytest.fail)
+    assert (event["loss"], event["norms"], event["note"]) == (None, [None, 1.5], "NaN")
