@@ -445,3 +445,67 @@ def test_colours_only_where_they_are_wanted(colourless: bool, data: Path) -> Non
     )
     assert done.returncode == 2
     assert ("\x1b[1;31merror:" in done.stdout) != colourless
+
+
+@pytest.mark.parametrize("columns", ["", "0", "00", "-1", "x", "²", "9" * 5000])
+def test_columns_that_are_no_number_of_columns_are_as_if_unset(
+    columns: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS")
+    expected = run("plan", str(data / "mix.json"))
+    monkeypatch.setenv("COLUMNS", columns)
+    assert run("plan", str(data / "mix.json")) == expected
+
+
+CHATTY = """
+print("here")
+class Rows(list):
+    def __getitem__(self, row):
+        print("row", row)
+        return super().__getitem__(row)
+def load(data, name):
+    print(name)
+    return Rows(data)
+def leave(data, name):
+    raise SystemExit(0)
+"""
+
+
+@pytest.mark.parametrize("command", ["plan", "preview", "verify"])
+def test_what_a_loader_prints_is_not_output(command: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data / "chatty.py").write_text(CHATTY)
+    options = [str(data / "mix.json"), "--dataset-loader-fn", f"{data / 'chatty.py'}:load", "--json"]
+    if command == "verify":
+        assert main(["plan", *options, "-o", str(data / "plan.json")]) == 0
+        options.insert(0, str(data / "plan.json"))
+        capsys.readouterr()
+    assert main([command, *options]) in (0, 1)
+    out, err = capsys.readouterr()
+    lines = out.splitlines() if command == "preview" else [out]
+    assert all(isinstance(json.loads(line), dict) for line in lines)
+    assert "here" in err
+
+
+def test_a_loader_that_leaves_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data / "chatty.py").write_text(CHATTY)
+    assert main(["plan", str(data / "mix.json"), "--dataset-loader-fn", f"{data / 'chatty.py'}:leave"]) == 2
+    assert "but got SystemExit: 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("redirection", "problem"), [(">&-", "stdout must be open"), (">/dev/full", "stdout must be")])
+def test_output_that_cannot_be_written_is_an_error(redirection: str, problem: str, data: Path) -> None:
+    code = "import sys; from cuvee.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = ["bash", "-c", f'"$0" "$@" {redirection}', sys.executable, "-c", code, "schema"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"error: {problem}")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_an_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cuvee.manifest.json_schema", interrupted)
+    assert main(["schema"]) == 130
+    assert capsys.readouterr().out.strip() == ""

@@ -114,3 +114,12 @@ def test_a_reference_that_names_no_function_is_refused(tmp_path: Path, text: str
 def test_a_reference_to_no_python_file_is_refused(reference: str) -> None:
     with pytest.raises(SourceError, match="loader must be"):
         load_function(reference)
+
+
+def test_a_loader_cannot_end_the_program(tmp_path: Path, data: Path) -> None:
+    file = code(tmp_path, "import sys\ndef leave(data, name):\n    sys.exit(0)\n")
+    with pytest.raises(SourceError, match=r"source 'math': loader 'leave' .* but got SystemExit: 0, line 3"):
+        open_source(data, name="math", loader=load_function(str(file)))
+    file = code(tmp_path, "import sys\nsys.exit(0)\n")
+    with pytest.raises(SourceError, match="line 2: a loader file must run, but got SystemExit: 0"):
+        load_function(str(file))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, cast
 
 import typer
@@ -15,9 +18,12 @@ from . import plan, preview, schema, verify
 from .output import complain, sentence_of
 
 BAD_INPUT = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 ClickException = cast(
     "type[Exception]", typer.BadParameter.__mro__[2]
 )  # newer typers carry their own click, older ones import it
+
+Abort = cast("type[Exception]", typer.Abort)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command("plan", short_help="Show what an epoch will give.")(plan.plan)
@@ -49,15 +55,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: what stands after `cuvee`; None takes them from `sys.argv`.
     """
+    if sys.stderr is None:  # closed by whoever started us
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+    if sys.stdout is None:
+        complain("stdout must be open to print to, but got a closed one; send it to /dev/null if it is not wanted")
+        return BAD_INPUT
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a name must not stop us
     try:
         code = app(args=arguments, prog_name="cuvee", standalone_mode=False)
+        sys.stdout.flush()  # here, where it can still be told that there is no room
+    except (KeyboardInterrupt, Abort):
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has seen enough
+        _drop_output()
+        return 1
     except (CuveeError, ClickException, ModuleNotFoundError) as error:
         complain(sentence_of(error))
         return BAD_INPUT
     except OSError as error:  # a full disk behind stdout, a file that went away while it was read
-        complain(f"file {error.filename or 'that is written to'!r} must be usable, but got: {error.strerror or error}")
+        if error.filename is None:
+            _drop_output()
+        name = "stdout" if error.filename is None else f"file {error.filename!r}"
+        complain(f"{name} must be usable, but got: {error.strerror or error}")
         return BAD_INPUT
     return code if isinstance(code, int) else 0
+
+
+def _drop_output() -> None:
+    """Let what is left to print go nowhere, so that Python does not fail once more when it ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

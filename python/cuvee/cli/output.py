@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from cuvee.errors import INSTALL_HF
+from cuvee.errors import INSTALL_HF, SourceError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,8 +23,16 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else PIPE_WIDTH
-    return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+    width = _width(terminal=stream.isatty())
+    return Console(stderr=stderr, width=width, height=25, markup=False, highlight=False, emoji=False)
+
+
+def _width(*, terminal: bool) -> int:
+    """Return COLUMNS where it is a number of columns, else those of the terminal, or enough for a pipe."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isascii() and given.isdigit() and 0 < len(given.lstrip("0")) <= 4:
+        return int(given)
+    return shutil.get_terminal_size((PIPE_WIDTH, 25)).columns if terminal else PIPE_WIDTH
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
@@ -33,13 +42,20 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
 
 @contextmanager
 def working(on: str) -> Iterator[None]:
-    """Say on stderr what is being done, while it is done, if someone watches."""
+    """Say on stderr what is being done, while it is done, if someone watches.
+
+    It may run the user's loader and data: what these print goes to stderr, and they cannot end the program.
+    """
     err = console(stderr=True)
-    if not err.is_terminal:
-        yield
-        return
-    with err.status(f"{on} ..."):
-        yield
+    with redirect_stdout(sys.stderr):
+        try:
+            if not err.is_terminal:
+                yield
+                return
+            with err.status(f"{on} ..."):
+                yield
+        except SystemExit as error:
+            raise SourceError(f"loader and data must not end the program, but got SystemExit: {error}") from error
 
 
 def complain(text: str) -> None:

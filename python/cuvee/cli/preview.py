@@ -22,7 +22,7 @@ from .inputs import (
     SourceOption,
     integer,
 )
-from .output import console, print_json, printable
+from .output import console, print_json, printable, working
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +73,8 @@ def preview(
     plan = given.open().plan(epoch)
     if start >= len(plan):
         raise PlanError(f"--start must be in [0, {len(plan)}), the epoch's positions, but got {start}")
-    records = list(_records(plan, start, min(start + count, len(plan))))
+    with working("Reading rows"):
+        records = list(_records(plan, start, min(start + count, len(plan))))
     if json:
         for record in records:
             print_json(record, indent=None)

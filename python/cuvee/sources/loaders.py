@@ -76,7 +76,7 @@ class Loader:
             return cast(Rows, self.function(*arguments, **options))
         except SourceError:  # the source itself could not be opened: already told
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.file]
             line = f", line {frames[-1].lineno}" if frames else ""
             raise SourceError(
@@ -124,7 +124,7 @@ def _run(file: Path) -> ModuleType:
     sys.modules[name] = module  # so that what it defines can be pickled
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         line = getattr(error, "lineno", None) or traceback.extract_tb(error.__traceback__)[-1].lineno
         raise SourceError(
