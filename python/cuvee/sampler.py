@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, cast
 
 from .checks import as_int
 from .course import FETCHED, Course, Deal, Place, count_passing
@@ -30,6 +31,7 @@ Batch = TypeVar("Batch")
 
 STATE_VERSION = 1
 END = 2**63
+END_STEP = 2**31  # rows of a global batch stay below
 
 
 class Items(itertools.chain[Any]):
@@ -103,6 +105,11 @@ class MixtureSampler(Sampler[Any]):
         self.rank = as_int(rank, "rank", 0, world_size, PlanError)
         self.batch_size = None if batch_size is None else as_int(batch_size, "batch_size", 1, END, PlanError)
         self.drop_last = bool(drop_last)
+        if (self.batch_size or 1) * self.world_size >= END_STEP:
+            raise PlanError(
+                f"batch_size * world_size must be below 2**31, but got {self.batch_size or 1} * {self.world_size}"
+            )
+        start = _as_position(start)
         if not 0 <= start <= len(plan):
             raise IndexError(f"start must be in [0, {len(plan)}], the positions of the plan, but got {start!r}")
         self._deal = Deal(
@@ -205,6 +212,7 @@ class MixtureSampler(Sampler[Any]):
         plan = Plan.load_state_dict(
             self.plan.mixture, state["plan"], accept_changes=accept_changes, add=add, journal=journal
         )
+        _check_place(place, plan)
         self._course = Course(plan, self._deal, place)
         self._loaded_epoch = plan.epoch
         self._taken = None
@@ -314,8 +322,27 @@ def state_at(course: Course, steps: int) -> dict[str, Any]:
     }
 
 
+def _as_position(value: object) -> int:
+    try:
+        return operator.index(cast("SupportsIndex", None if isinstance(value, bool) else value))
+    except TypeError:
+        raise PlanError(f"start must be an integer, a position of the plan, but got {value!r}") from None
+
+
+def _check_place(place: Place, plan: Plan) -> None:
+    """Check that a sampler's place is that of its plan."""
+    if place.position != plan.issued:
+        raise StateError(f"state position must be {plan.issued}, as in its plan, but got {place.position}")
+    filtered = plan.mixture.max_length is not None
+    if place.accepted > place.position or (place.accepted < place.position and not filtered):
+        rule = f"in [0, {place.position}]" if filtered else f"{place.position}, its position"
+        raise StateError(f"state accepted must be {rule}, but got {place.accepted}")
+
+
 def place_of(state: Mapping[str, Any]) -> Place:
     """Return the place that a sampler's state names, its form checked."""
+    if not isinstance(state, Mapping):
+        raise StateError(f"state must be from MixtureSampler.state_dict, but got {state!r}")
     missing = [name for name in ("version", "position", "accepted", "plan") if name not in state]
     if missing:
         raise StateError(f"state must be from MixtureSampler.state_dict, but got one without {missing}")

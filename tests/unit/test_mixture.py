@@ -33,8 +33,23 @@ def test_lengths_are_kept_as_read_only_int32() -> None:
 
 def test_lengths_given_as_an_array_stay_writable_for_their_owner() -> None:
     lengths = np.array([5, 0, 7], dtype=np.int32)
-    Source("a", rows=3, lengths=lengths)
+    source = Source("a", rows=3, lengths=lengths)
     lengths[0] = 6
+    assert source.lengths is not None
+    assert source.lengths.tolist() == [5, 0, 7]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Mixture(None), "sources must be Source objects, but got None"),  # type: ignore[arg-type]
+        (lambda: Mixture(5), "sources must be Source objects, but got 5"),  # type: ignore[arg-type]
+        (lambda: pair(stages=5), "stages must be Stage objects, but got 5"),
+    ],
+)
+def test_what_is_no_sequence_is_refused(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(MixtureError, match=says):
+        make()
 
 
 def test_caps_follow_policy_and_max_epochs() -> None:

@@ -1,10 +1,14 @@
 """Plans: reading, epochs, updates, the journal, state and resume, summaries."""
 
+import base64
+import copy
 import itertools
 import json
 import pickle
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +18,18 @@ import xxhash
 
 from cuvee import Change, Draw, Journal, Mixture, Plan, PlanError, Source, Stage, StateError
 from cuvee.plan.change import Accepted, AddedSource
+from cuvee.plan.checkpoint import digest_of
 
 EMPTY = '{"name":"d","rows":0,"max_epochs":null,"fingerprint":null,"lengths":null}'
 
 
 def mixture(**settings: Any) -> Mixture:
     return Mixture([Source("a", rows=100, weight=0.7), Source("b", rows=50, weight=0.3)], **settings)
+
+
+def in_tokens() -> Mixture:
+    sources = [Source(name, rows=200, lengths=np.arange(1, 201)[::step]) for name, step in (("a", 1), ("b", -1))]
+    return Mixture(sources, unit="tokens", control_interval=128, samples_per_epoch=1000)
 
 
 def order(plan: Plan) -> list[tuple[int, int, int]]:
@@ -67,6 +77,30 @@ class TestReading:
             assert [draw for each in reads for draw in each.result()] == [plan[i] for i in range(9000)]
         replayed = Plan.load_state_dict(plan.mixture, plan.state_dict())
         assert [plan[i] for i in range(19_000, 41_000)] == [replayed[i] for i in range(19_000, 41_000)]
+
+    def test_counts_are_of_one_moment_while_sources_join(self) -> None:
+        plan = mixture(samples_per_epoch=6400).plan(epoch=1)
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                joining = pool.submit(
+                    lambda: [plan.update([1] * (k + 3), at=3200, add=[Source(f"s{k}", rows=5)]) for k in range(100)]
+                )
+                while not joining.done():
+                    assert plan.counts(3200).sum() == 3200
+                    assert plan.work(3200).sum() == pytest.approx(3200)
+                assert len(joining.result()) == 100
+        finally:
+            sys.setswitchinterval(interval)
+
+    @pytest.mark.parametrize("kind", [np.uint8, np.int8, np.uint64, np.int16])
+    def test_integers_of_any_type_name_a_position(self, kind: type[np.integer[Any]]) -> None:
+        plan = mixture().plan()
+        whole = list(plan)
+        for first in (0, 100):
+            for i in (first, 3, 120, 2, 0):
+                assert plan[kind(i)] == whole[i]
 
     def test_draws_are_arrays_of_the_promised_types(self) -> None:
         draws = mixture().plan().draws(10, 30)
@@ -224,6 +258,13 @@ class TestEpochs:
         with pytest.raises(PlanError, match="2\\*\\*63"):
             far.plan(epoch=3)
 
+    def test_a_fresh_epoch_of_too_many_rows_is_refused(self) -> None:
+        sources = [Source(name, rows=2**62) for name in ("a", "b", "c")]
+        with pytest.raises(PlanError, match=r"before position 2\*\*63 - 2\*\*17, but got sources of 138350\d+ rows"):
+            Mixture(sources, exhaustion="renormalize").plan()
+        small = [*sources, Source("d", rows=10)]
+        assert len(Mixture(small, exhaustion="stop").plan()) == 40
+
     def test_far_positions_are_as_good_as_near_ones(self) -> None:
         sources = [Source("a", rows=10**9, weight=0.7), Source("b", rows=10**9, weight=0.3)]
         plan = Mixture(sources, samples_per_epoch=2**40).plan(epoch=3)
@@ -248,6 +289,14 @@ class TestUpdate:
         by_name.update({"a": 0.25, "b": 0.75}, at=64)
         by_order.update(np.array([0.25, 0.75]), at=64)
         assert by_name.plan_hash == by_order.plan_hash
+
+    @pytest.mark.parametrize("kind", [Fraction, np.longdouble, np.float32, np.int8])
+    def test_weights_may_be_numbers_of_any_type(self, kind: Callable[[int], Any], tmp_path: Path) -> None:
+        plan, plain = mixture().plan(), mixture().plan()
+        plan.journal.attach(tmp_path / "journal.jsonl")
+        plan.update({"a": kind(1), "b": kind(3)}, at=64)
+        plain.update({"a": 1, "b": 3}, at=64)
+        assert order(plan) == order(plain) == order(mixture().plan(journal=tmp_path / "journal.jsonl"))
 
     def test_default_is_the_first_window_not_yet_issued(self) -> None:
         plan = mixture(samples_per_epoch=1000).plan()
@@ -345,6 +394,10 @@ class TestUpdate:
             (lambda p: p.update({"a": 1, "b": 1, "bb": 1}), "'bb'; did you mean 'b'"),
             (lambda p: p.update({"a": 0, "b": 0}), r"got \[0.0, 0.0\]"),
             (lambda p: p.update({"a": -1, "b": 2}), "'a' .* got -1"),
+            (lambda p: p.update(5), "weights must be a mapping from source names, .* got 5"),
+            (lambda p: p.update(None), "weights must be a mapping from source names, .* got None"),
+            (lambda p: p.update([1, 2], add=5), "add must hold Source objects, but got 5"),
+            (lambda p: p.update([1, Fraction(-1, 2)]), r"'b' .* got Fraction\(-1, 2\)"),
             (lambda p: p.update([1]), r"2 sources, but got \[1\]"),
             (lambda p: p.update([1, 2, 3]), r"2 sources, but got \[1, 2, 3\]"),
             (lambda p: p.update([1, float("nan")]), "got nan"),
@@ -534,10 +587,10 @@ class TestJournal:
         plan.update([1, 9, 1], at=128, add=[Source("c", rows=5)])
         whole = file.read_bytes()
         for index in range(len(whole)):
-            for bit in range(8):
-                file.write_bytes(whole[:index] + bytes([whole[index] ^ 1 << bit]) + whole[index + 1 :])
-                with pytest.raises(StateError, match=r"line [12]"):
-                    mixture().plan(journal=file)
+            flipped = whole[index] ^ 1 << index % 8
+            file.write_bytes(whole[:index] + bytes([flipped]) + whole[index + 1 :])
+            with pytest.raises(StateError, match=r"line [12]"):
+                mixture().plan(journal=file)
 
     @pytest.mark.parametrize(
         ("entry", "says"),
@@ -670,8 +723,8 @@ class TestState:
         ("damage", "says"),
         [
             (lambda state: None, "mapping"),
-            (lambda state: {**state, "version": 2}, "version must be 1, but got 2"),
-            (lambda state: {}, "version must be 1, but got None"),
+            (lambda state: {**state, "version": 1}, "version must be 2, but got 1"),
+            (lambda state: {}, "version must be 2, but got None"),
             (lambda state: {**state, "spec": {**state["spec"], "order_format": 0}}, "order format must be"),
             (lambda state: {k: v for k, v in state.items() if k != "epoch"}, "damaged one: KeyError.*epoch"),
             (lambda state: {**state, "plan_hash": "0"}, "plan_hash must be .* got 0"),
@@ -682,6 +735,67 @@ class TestState:
     def test_a_damaged_state_is_refused(self, damage: Callable[[Any], Any], says: str) -> None:
         with pytest.raises(StateError, match=says):
             Plan.load_state_dict(mixture(), damage(mixture().plan().state_dict()))
+
+    @pytest.mark.parametrize(
+        ("field", "value", "says"),
+        [
+            ("spec", "x", "spec must be a mapping, but got 'x'"),
+            ("spec", None, "spec must be a mapping, but got None"),
+            ("issued", -50, r"issued .* got -50"),
+            ("issued", 10**9, "issued .* got 1000000000|digest must be"),
+            ("issued", "3", "issued .* got '3'"),
+            ("issued", True, "issued .* got True"),
+            ("epoch", 1.5, "epoch .* got 1.5"),
+            ("given", 5, "given must be a list, but got 5"),
+            ("origins", [-1], "origins .* got -1"),
+            ("parent", 7, "parent must be text, but got 7"),
+            ("journal", 7, "journal must be a mapping, but got 7"),
+            ("journal.lines", [5], r"journal.lines must be a list of texts, but got \[5\]"),
+            ("stream", 7, "stream must be a mapping, but got 7"),
+            ("stream.slot", -1, "stream.slot .* got -1"),
+            ("stream.counted", None, "stream.counted .* got None"),
+            ("stream.given", "12", "stream.given must be a list, but got '12'"),
+            ("stream.base", [0.5], "stream.base .* got 0.5"),
+            ("stream.debts", [float("nan"), 0.0], "stream.debts must be a list of finite numbers"),
+            ("stream.snapshot", 7, "stream.snapshot must be base64 text, but got 7"),
+            ("stream.snapshot", "!", "stream.snapshot must be base64 text, but got '!'"),
+        ],
+    )
+    def test_a_wrong_field_is_named(self, field: str, value: Any, says: str) -> None:
+        state: dict[str, Any] = json.loads(json.dumps(in_tokens().plan().state_dict(issued=700)))
+        *outer, name = field.split(".")
+        (state[outer[0]] if outer else state)[name] = value
+        with pytest.raises(StateError, match=says):
+            Plan.load_state_dict(in_tokens(), state)
+
+    def test_an_issued_position_beyond_the_plan_is_named(self) -> None:
+        state = mixture().plan().state_dict() | {"issued": 151}
+        with pytest.raises(StateError, match=r"issued must be in \[0, 150\], but got 151"):
+            Plan.load_state_dict(mixture(), state | {"digest": digest_of(state)})
+
+    def test_every_flipped_bit_of_a_snapshot_is_noticed(self) -> None:
+        state: dict[str, Any] = in_tokens().plan().state_dict(issued=700)
+        snapshot = base64.b64decode(state["stream"]["snapshot"])
+        for index in range(0, len(snapshot), 3):
+            damaged = snapshot[:index] + bytes([snapshot[index] ^ 1]) + snapshot[index + 1 :]
+            stream = state["stream"] | {"snapshot": base64.b64encode(damaged).decode()}
+            with pytest.raises(StateError, match="state digest must be"):
+                Plan.load_state_dict(in_tokens(), state | {"stream": stream})
+        stream = state["stream"] | {"snapshot": base64.b64encode(snapshot[:-1]).decode()}
+        hostile = state | {"stream": stream}
+        with pytest.raises(StateError, match=r"stream\.snapshot must be one of this run"):
+            Plan.load_state_dict(in_tokens(), hostile | {"digest": digest_of(hostile)})
+
+    @pytest.mark.parametrize("make", [in_tokens, lambda: mixture(**SETTINGS["stages"])])
+    def test_a_resumed_plan_that_a_source_joined_can_be_copied(self, make: Callable[[], Mixture]) -> None:
+        joined = Source("c", rows=40, lengths=np.arange(1, 41))
+        plan = Plan.load_state_dict(make(), make().plan().state_dict(issued=300))
+        plan.update({"a": 1, "b": 1, "c": 2}, add=[joined])
+        for twin in (pickle.loads(pickle.dumps(plan)), copy.deepcopy(plan)):
+            assert twin.schedule_hash(300) == plan.schedule_hash(300)
+            assert order(twin.next_epoch()) == order(plan.next_epoch())
+        again = Plan.load_state_dict(make(), plan.state_dict(), add=[joined])
+        assert again.schedule_hash(300) == plan.schedule_hash(300)
 
     def test_unknown_names_in_accept_changes(self) -> None:
         with pytest.raises(StateError, match=r"got 'a.row'; did you mean 'a.rows'"):
@@ -703,9 +817,9 @@ class TestState:
         for settings in SETTINGS.values():
             plan = mixture(**settings).plan().next_epoch()
             plan.update([1, 2], at=64)
-            copy = pickle.loads(pickle.dumps(plan))
-            assert (copy.plan_hash, copy.parent, copy.issued) == (plan.plan_hash, plan.parent, plan.issued)
-            assert copy.schedule_hash() == plan.schedule_hash()
+            twin = pickle.loads(pickle.dumps(plan))
+            assert (twin.plan_hash, twin.parent, twin.issued) == (plan.plan_hash, plan.parent, plan.issued)
+            assert twin.schedule_hash() == plan.schedule_hash()
 
 
 class TestAcceptedChanges:

@@ -330,12 +330,51 @@ def test_iterator_loaded_with_the_end_of_an_epoch_is_empty() -> None:
         ({"version": 99}, "version must be 1, but got 99"),
         ({"position": -1}, "state position must be .* but got -1"),
         ({"accepted": "x"}, "state accepted must be .* but got 'x'"),
+        ({"position": 7}, "state position must be 0, as in its plan, but got 7"),
+        ({"accepted": 7}, "state accepted must be 0, its position, but got 7"),
+        ({"accepted": 2**62}, "state accepted must be 0, its position"),
+        ({"plan": 5}, "state must be a mapping .* got 5"),
     ],
 )
 def test_bad_state_is_named(change, message) -> None:
     sampler = MixtureSampler(small().plan())
     with pytest.raises(StateError, match=message):
         sampler.load_state_dict(sampler.state_dict() | change)
+
+
+@pytest.mark.parametrize("state", [None, 5, [], "x"])
+def test_a_state_must_be_a_mapping(state) -> None:
+    sampler = MixtureSampler(small().plan(), start=10)
+    before = sampler.state_dict()
+    with pytest.raises(StateError, match=r"state must be from MixtureSampler\.state_dict, but got"):
+        sampler.load_state_dict(state)
+    assert sampler.state_dict() == before
+
+
+def test_a_refused_place_changes_nothing() -> None:
+    mix = limited()
+    sampler = MixtureSampler(mix.plan(), start=50)
+    before = sampler.state_dict()
+    with pytest.raises(StateError, match=r"state accepted must be in \[0, 60\], but got 61"):
+        sampler.load_state_dict(MixtureSampler(mix.plan(), start=60).state_dict() | {"accepted": 61})
+    assert sampler.state_dict() == before
+
+
+@pytest.mark.parametrize("start", [1.5, True, "x", None])
+def test_start_must_be_an_integer(start) -> None:
+    with pytest.raises(PlanError, match=f"start must be an integer, .* but got {start!r}"):
+        MixtureSampler(small().plan(), start=start)
+
+
+def test_start_may_be_an_integer_of_any_type() -> None:
+    plan = small(300).plan()
+    assert packed(plan)[250:] == list(MixtureSampler(plan, start=np.uint8(250)))
+
+
+@pytest.mark.parametrize(("batch_size", "world_size"), [(2**62, 1), (1, 2**62), (2**16, 2**15), (None, 2**31)])
+def test_a_global_batch_has_a_limit(batch_size, world_size) -> None:
+    with pytest.raises(PlanError, match=r"batch_size \* world_size must be below 2\*\*31, but got"):
+        MixtureSampler(small().plan(), batch_size=batch_size, world_size=world_size)
 
 
 def test_a_state_of_something_else_is_refused() -> None:

@@ -319,6 +319,8 @@ class Mixture:
         return Mixture(self.sources, samples_per_epoch=samples_per_epoch, **settings)
 
     def _check_stages(self, stages: Sequence[Stage] | None) -> tuple[Stage, ...]:
+        if stages is not None and not isinstance(stages, Iterable):
+            raise MixtureError(f"stages must be Stage objects, but got {stages!r}")
         checked = tuple(stages or ())
         for stage in checked:
             if not isinstance(stage, Stage):
@@ -338,6 +340,8 @@ class Mixture:
 
 
 def _check_sources(sources: Sequence[Source], *, allow_empty: bool) -> tuple[Source, ...]:
+    if not isinstance(sources, Iterable):
+        raise MixtureError(f"sources must be Source objects, but got {sources!r}")
     checked = tuple(sources)
     if not checked:
         raise MixtureError("sources must hold at least one Source, but got []")

@@ -152,7 +152,7 @@ def _row_lengths(lengths: ArrayLike, rows: int, label: str) -> NDArray[np.int32]
         raise MixtureError(f"{label}lengths must have shape ({rows},), one per row, but got {array.shape}")
     if rows and (int(array.min()) < 0 or int(array.max()) >= 2**31):
         raise MixtureError(f"{label}lengths must be in [0, 2**31), but got {_range_of(array)}")
-    checked = np.ascontiguousarray(array, dtype=np.int32).view()
+    checked = np.array(array, dtype=np.int32, order="C")  # a copy: what the caller does with its own changes no order
     checked.flags.writeable = False
     return checked
 

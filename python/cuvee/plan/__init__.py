@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import as_int
-from ..errors import PlanError
+from ..errors import PlanError, StateError
 from ..mixture import Mixture
 from ..mixture.source import Source
 from .change import Change
@@ -122,12 +122,11 @@ class Plan:
 
     # --- reading
 
-    def __getitem__(self, position: int) -> Draw:
+    def __getitem__(self, position: SupportsIndex) -> Draw:
+        if type(position) is not int:  # others may wrap around when they are subtracted from
+            position = _as_position(position)
         first, chunk = self._chunk
-        try:
-            place = position - first
-        except TypeError:
-            raise TypeError(f"position must be an integer, but got {position!r}{_cure(position)}") from None
+        place = position - first
         if 0 <= place < len(chunk):
             return chunk[place]
         return self._draw(position)
@@ -162,14 +161,14 @@ class Plan:
 
     def counts(self, position: int) -> NDArray[np.int64]:
         """Return the draws each source gives before `position`, shape (K,)."""
-        return self._epoch.stream.core.counts(self._epoch.slot(position)) - self._epoch.base
+        return self._epoch.within(self._epoch.stream.core.counts(self._epoch.slot(position)))
 
     def work(self, position: int) -> NDArray[np.float64]:
         """Return the draws each source is owed before `position`, what it carried into the epoch included, shape (K,).
 
         abs(counts - work) is at most `summary()["bound"]` at window boundaries.
         """
-        return self._epoch.stream.core.work(self._epoch.slot(position)) - self._epoch.base
+        return self._epoch.within(self._epoch.stream.core.work(self._epoch.slot(position)))
 
     def lengths_of(self, draws: Draws) -> NDArray[np.int32] | None:
         """Return the target tokens of each draw, shape (n,); None unless the lengths of every source are known."""
@@ -302,7 +301,10 @@ class Plan:
         mixture, epoch, history = restore(
             mixture, state, accept_changes=frozenset(accept_changes), add=tuple(add), journal=journal
         )
-        return cls(mixture, epoch, history=history)
+        plan = cls(mixture, epoch, history=history)
+        if plan.plan_hash == state["plan_hash"] and plan.issued > len(plan):
+            raise StateError(f"state issued must be in [0, {len(plan)}], but got {plan.issued}")
+        return plan
 
     def __reduce__(self) -> tuple[Any, ...]:
         history = self._epoch.history(self._journal, self._parent, self._issued)
@@ -323,7 +325,7 @@ class Plan:
         """Draw at the position that follows the last one, and make those after it in advance; or refuse a wrong one."""
         if self._size < 0:
             self._size = len(self)
-            return self._draw(operator.index(position))
+            return self._draw(position)
         if not 0 <= position < self._size:
             raise IndexError(f"position must be in [0, {len(self)}), but got {position}")
         version = self._version
@@ -341,6 +343,13 @@ class Plan:
 
 def _names_of(mixture: Mixture, sources: tuple[Source, ...]) -> tuple[str, ...]:
     return mixture.names if sources is mixture.sources else tuple(source.name for source in sources)
+
+
+def _as_position(position: SupportsIndex) -> int:
+    try:
+        return operator.index(position)
+    except TypeError:
+        raise TypeError(f"position must be an integer, but got {position!r}{_cure(position)}") from None
 
 
 def _cure(position: object) -> str:

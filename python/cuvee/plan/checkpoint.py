@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from ..checks import nearest
+from ..checks import canonical_json, nearest
 from ..errors import StateError
 from ..mixture import Mixture
 from ..mixture.source import Source
 from .change import MAY_CHANGE, Accepted, Change, Span
 from .epoch import History
 from .journal import Journal, plan_hash
+from .state_fields import check_fields
 from .stream import Resume
 
 if TYPE_CHECKING:
     from . import Plan
     from .epoch import Epoch
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,13 @@ def state_of(plan: Plan, epoch: Epoch, issued: int) -> dict[str, Any]:
             "given": list(resume.given),
             "base": epoch.base.tolist(),
         }
+    state["digest"] = digest_of(state)
     return state
+
+
+def digest_of(state: Mapping[str, Any]) -> str:
+    """Return the xxh3-128 of all a state holds, `digest` aside, as JSON with sorted keys and no spaces."""
+    return _core.xxh3_128(canonical_json({name: value for name, value in state.items() if name != "digest"}))
 
 
 def restore(
@@ -81,7 +87,7 @@ def restore(
     _check_form(state)
     try:
         return _restore(mixture, state, accept_changes=accept_changes, add=add, journal=journal)
-    except (KeyError, TypeError, AttributeError, binascii.Error) as err:
+    except (KeyError, TypeError, AttributeError, RecursionError) as err:
         raise StateError(f"state must be one that state_dict returned, but got a damaged one: {err!r}") from err
 
 
@@ -93,11 +99,17 @@ def _restore(
     add: Sequence[Source],
     journal: str | os.PathLike[str] | None,
 ) -> tuple[Mixture, int, History]:
+    check_fields(state)
     mixture = with_budget(mixture, state["spec"]["samples_per_epoch"])
     entries = Journal.from_state(state["journal"], journal)
     expected = plan_hash(state["spec_hash"], state["epoch"], entries)
     if expected != state["plan_hash"]:
         raise StateError(f"plan_hash must be {expected}, that of spec, epoch and journal, but got {state['plan_hash']}")
+    if digest_of(state) != state["digest"]:
+        raise StateError(
+            f"state digest must be {digest_of(state)}, that of what the state holds, but got {state['digest']}; it was "
+            "changed after it was saved: load an earlier one"
+        )
     _check_accepts(accept_changes, mixture.names)
     changed = [] if mixture.spec_hash == state["spec_hash"] else list(differences_of(state["spec"], mixture.spec()))
     _check_allowed(changed, accept_changes)
@@ -123,7 +135,10 @@ def _check_form(state: object) -> None:
         raise StateError(f"state must be a mapping that state_dict returned, but got {state!r}")
     if state.get("version") != VERSION:
         raise StateError(f"state version must be {VERSION}, but got {state.get('version')!r}")
-    order_format = state.get("spec", {}).get("order_format")
+    spec = state.get("spec")
+    if not isinstance(spec, Mapping):
+        raise StateError(f"state spec must be a mapping, but got {spec!r}")
+    order_format = spec.get("order_format")
     if order_format != _core.ORDER_FORMAT:
         raise StateError(
             f"order format must be {_core.ORDER_FORMAT}, but got {order_format!r}; go on with the release that wrote it"
@@ -233,8 +248,8 @@ def _stream_of(state: Mapping[str, Any] | None) -> dict[str, Any]:
         return {}
     resume = Resume(
         slot=state["slot"],
-        snapshot=base64.b64decode(state["snapshot"], validate=True),
-        debts=tuple(float(debt) for debt in state["debts"]),
+        snapshot=base64.b64decode(state["snapshot"]),
+        debts=tuple(state["debts"]),
         counted=state["counted"],
         given=tuple(state["given"]),
     )

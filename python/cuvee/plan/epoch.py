@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from ..mixture.source import Source
 from .change import Change
 from .journal import Journal
 from .stream import Resume, Stream
+
+Array = TypeVar("Array", NDArray[np.int64], NDArray[np.float64])
 
 LAST_POSITION = 2**63 - 2**17  # positions stay below, so that a window and a control interval more still fit 63 bits
 
@@ -58,11 +61,11 @@ class Epoch:
         self.number = number
         self.sources = history.sources
         self.origins = history.origins or self._find_origins(history)
-        self.resume = history.resume
         self.stream = self._find_stream(history)
         self._base = history.base
         self.offset = self._find_offset()
         self._end: int | None = None
+        self._check_size()
 
     @property
     def end(self) -> int:
@@ -84,6 +87,12 @@ class Epoch:
         if self._base is None:
             return self.stream.core.counts(self.offset)
         return np.pad(np.array(self._base, dtype=np.int64), (0, len(self.sources) - len(self._base)))
+
+    def within(self, given: Array) -> Array:
+        """Return what was given since the epoch began of what was given in all; a source that joins meanwhile has 0."""
+        base, size = self.base, len(given)
+        within: Array = given - np.pad(base[:size], (0, max(size - len(base), 0)))
+        return within
 
     def slot(self, position: int) -> int:
         """Return the slot of a boundary between positions, everything before it being final."""
@@ -125,7 +134,7 @@ class Epoch:
         """Return what makes this epoch again."""
         return History(
             sources=self.sources, journal=journal.copy(), parent=parent, issued=issued, origins=self.origins,
-            resume=self.resume, base=self._base,
+            resume=self.stream.resume, base=self._base,
         )  # fmt: skip
 
     def next_history(self, journal: Journal, parent: str | None) -> History:
@@ -151,9 +160,9 @@ class Epoch:
         plain = not (history.journal or history.resume or self.mixture.steered)
         if plain and self.mixture.exhaustion == "cycle":
             return self.mixture.stream
-        return self._own_stream(history.journal)
+        return self._own_stream(history.journal, history.resume)
 
-    def _own_stream(self, journal: Journal) -> Stream:
+    def _own_stream(self, journal: Journal, resume: Resume | None = None) -> Stream:
         cycle = self.mixture.exhaustion == "cycle"
         changes = [change for change in journal if cycle or change.epoch == self.number]
         return Stream(
@@ -163,7 +172,7 @@ class Epoch:
             epoch=None if cycle else self.number,
             shift=self.origins[-1] if self.origins else 0,
             accepted=[accepted for change in changes for accepted in change.accepted],
-            resume=self.resume,
+            resume=resume,
         )
 
     def _updates(self, journal: Journal) -> list[tuple[int, NDArray[np.float64]]]:
@@ -200,6 +209,16 @@ class Epoch:
                 f"but got epoch {self.number}, which would begin at {offset}"
             )
         return offset
+
+    def _check_size(self) -> None:
+        """Check that a fresh epoch's positions fit; it is counted only where all rows together might not."""
+        exhaustion = self.mixture.exhaustion
+        rows = 0 if exhaustion == "cycle" else sum(source.cap(exhaustion) for source in self.sources)
+        if rows >= LAST_POSITION and self.end >= LAST_POSITION:
+            raise PlanError(
+                f"epoch must end before position 2**63 - 2**17, but got sources of {rows} rows in all; give the "
+                "largest ones fewer max_epochs"
+            )
 
     def _find_end(self) -> int:
         budget = self.mixture.samples_per_epoch

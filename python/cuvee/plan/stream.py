@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
+from ..errors import StateError
 from ..mixture import Mixture
 from ..mixture.length_table import LengthTable
 from ..mixture.source import Source
@@ -196,6 +197,8 @@ class Stream:
             self._capped = bool((self._caps < ENDLESS).any())
             self._tokens = self._token_control()
             pad = (0, len(added))
+            if self.resume is not None:  # pickles and copies go on from there with all sources
+                self.resume = replace(self.resume, snapshot=self.core.snapshot(slot=self.resume.slot))
             self._points = [
                 Point(slot=point.slot, shares=np.pad(point.shares, pad), debts=np.pad(point.debts, pad))
                 for point in self._points
@@ -231,10 +234,12 @@ class Stream:
         self._resize()
         point = Point(slot=0, shares=shares, debts=debts)
         if self.resume is not None:
-            self.core.restore(self.resume.snapshot)
-            point = Point(
-                slot=self.resume.slot, shares=self._active(self.resume.slot), debts=np.array(self.resume.debts)
-            )
+            try:
+                self.core.restore(self.resume.snapshot)
+            except ValueError as err:
+                raise StateError(f"state stream.snapshot must be one of this run, but got another: {err}") from None
+            debts[: len(self.resume.debts)] = self.resume.debts
+            point = Point(slot=self.resume.slot, shares=self._active(self.resume.slot), debts=debts)
         self._points = [point]
         self._next = self._next_change(point.slot)
 

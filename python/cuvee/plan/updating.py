@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import as_int
+from ..checks import as_int, as_weight
 from ..errors import MixtureError, PlanError
 from ..mixture.shares import named_weights
 from ..mixture.source import Source, check_lengths
@@ -37,7 +37,7 @@ def check_update(
     reason: str,
 ) -> Update:
     """Return the update asked for; PlanError if it cannot be made. Nothing is changed."""
-    added = _check_added(tuple(add), epoch.sources)
+    added = _check_added(add, epoch.sources)
     sources = epoch.sources + added
     named = _by_name(weights, [source.name for source in sources])
     shares = named_weights(named, sources, "weights", PlanError)
@@ -58,7 +58,10 @@ def check_update(
     return Update(change=change, shares=shares, added=added)
 
 
-def _check_added(added: tuple[Source, ...], sources: Sequence[Source]) -> tuple[Source, ...]:
+def _check_added(add: Iterable[Source], sources: Sequence[Source]) -> tuple[Source, ...]:
+    if not isinstance(add, Iterable):
+        raise PlanError(f"add must hold Source objects, but got {add!r}")
+    added = tuple(add)
     taken = {source.name for source in sources}
     for source in added:
         if not isinstance(source, Source):
@@ -75,12 +78,20 @@ def _by_name(weights: Mapping[str, float] | Iterable[float], names: Sequence[str
     """Return weights by name; a sequence is in source order."""
     if isinstance(weights, Mapping):
         named = dict(weights)
+    elif not isinstance(weights, Iterable) or isinstance(weights, str | bytes):
+        raise PlanError(f"weights must be a mapping from source names, or one number per source, but got {weights!r}")
     else:
         values = list(weights)
         if len(values) != len(names):
             raise PlanError(f"weights must have one value for each of {len(names)} sources, but got {values}")
         named = dict(zip(names, values, strict=True))
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in named.items()}
+    return {name: value if type(value) in (int, float) else _plain(value, name) for name, value in named.items()}
+
+
+def _plain(weight: object, name: str) -> float:
+    """Return a weight as a plain number, as JSON can hold it."""
+    value = weight.item() if isinstance(weight, np.generic) else weight
+    return value if type(value) is int else as_weight(value, f"weights of {name!r}", PlanError)
 
 
 def _check_position(epoch: Epoch, journal: Journal, issued: int, at: int | None) -> int:
