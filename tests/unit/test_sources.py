@@ -304,7 +304,7 @@ def test_the_reserved_field_is_refused_in_every_format(tmp_path: Path) -> None:
     write_arrow(tmp_path / "a.arrow", pa.ipc.new_stream, table)
     datasets.Dataset(table).save_to_disk(tmp_path / "saved")
     for name in ("a.parquet", "a.arrow", "saved"):
-        with pytest.raises(SourceError, match=r"source 's': a row must not have the reserved field '__cuvee_meta__'"):
+        with pytest.raises(SourceError, match=r"source 's': .*must not have the reserved field '__cuvee_meta__'"):
             open_source(tmp_path / name, name="s")
 
 
@@ -492,3 +492,81 @@ def test_the_example_data_are_what_their_script_makes(tmp_path: Path) -> None:
     assert parquet.read_table(tmp_path / "reference.parquet").equals(
         parquet.read_table(examples / "data" / "reference.parquet")
     )
+
+
+# --- digits that would be lost
+
+
+def opened(tmp_path: Path, name: str, text: str) -> list[object]:
+    (tmp_path / name).write_text(text)
+    return list(open_source(tmp_path / name, name="s"))
+
+
+WIDE = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "a.jsonl",
+            f'{{"a": 1}}\n{{"a": {2**63}}}\n',
+            f"line 2: field 'a' must hold integers of 64 bits, but got {2**63}",
+        ),
+        ("a.jsonl", f'{{"a": [1, {-(2**63) - 1}]}}\n', r"line 1: field 'a\[\]' must hold integers of 64 bits"),
+        ("a.jsonl", f'{{"a": {{"b": [{{"c": {2**64}}}]}}}}\n', r"line 1: field 'a.b\[\].c' must hold integers of 64"),
+        ("a.json", f'[{{"a": 1}}, {{"a": {2**63}}}]', "row 2: field 'a' must hold integers of 64 bits"),
+        ("a.jsonl", f'{{"a": {WIDE}}}\n\n{{"a": 1.5}}\n', f"line 1: .* but got {WIDE}, and 1.5 in line 3; write"),
+        ("a.jsonl", f'{{"a": 1.5}}\n{{"a": {WIDE}}}\n', f"line 2: .* but got {WIDE}, and 1.5 in line 1; write"),
+        ("a.jsonl", f'{{"a": [0.5, {WIDE}]}}\n', f"line 1: .* but got {WIDE}, and 0.5 in line 1; write"),
+        ("a.csv", f"a,id\n1,\n2,{WIDE}\n", f"line 3: column 'id' must not .* but got {WIDE} and '' in line 2; fill"),
+        ("a.tsv", f"a\tid\n1\t{WIDE}\n2\t1.5\n", f"line 2: column 'id' .* but got {WIDE} and '1.5' in line 3; fill"),
+    ],
+)
+def test_integers_that_would_lose_digits_are_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
+    with pytest.raises(SourceError, match=f"source 's': .*{name}, {message}"):
+        opened(tmp_path, name, text)
+
+
+def test_integers_that_keep_their_digits_are_read(tmp_path: Path) -> None:
+    rows = [{"a": 2**63 - 1, "b": [WIDE, 2]}, {"a": -(2**63), "b": [0, 1]}, {"a": None, "b": None}]
+    assert opened(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)) == rows
+    assert opened(tmp_path, "b.jsonl", f'{{"a": {2**53}}}\n{{"a": 0.5}}\n') == [{"a": 2.0**53}, {"a": 0.5}]
+    assert opened(tmp_path, "a.csv", f"a,id\n1,{WIDE}\n2,3\n") == [{"a": 1, "id": WIDE}, {"a": 2, "id": 3}]
+    texts = [{"id": str(WIDE), "b": 1}, {"id": None, "b": 2}, {"id": "x", "b": 3}]
+    assert opened(tmp_path, "b.csv", f"id,b\n{WIDE},1\n,2\nx,3\n") == texts
+
+
+# --- paths that are no data files
+
+
+def test_odd_paths_are_told(tmp_path: Path) -> None:
+    (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for path, message in {
+        "a" * 5000 + ".jsonl": "must be a file or folder that exists, but got .*a…'",
+        "a/" * 2500 + "b.jsonl": "must be a file or folder that exists, but got .*there is no folder",
+        "~nosuchuser/x.jsonl": "but got .*~nosuchuser/x.jsonl'; there is no folder",
+        "loop.jsonl": r"but got '.*/loop\.jsonl', a link that leads nowhere$",
+        "pipe.jsonl": "must be a regular file, but got a device or pipe",
+        "/dev/null": "must be a regular file, but got a device or pipe",
+    }.items():
+        with pytest.raises(SourceError, match=message) as caught:
+            open_source(path, name="s", folder=tmp_path)
+        assert len(str(caught.value)) < 1500
+
+
+def test_a_list_may_begin_after_any_number_of_blanks(tmp_path: Path) -> None:
+    assert opened(tmp_path, "a.json", "\n" + " " * 10_000 + '[{"a": 1}]') == [{"a": 1}]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_values_nested_too_deep_are_told(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SourceError, match=r"but got .*nested too deep to read"):
+        opened(tmp_path, name, "[" * 100_000 if name == "a.json" else '{"a": ' + "[" * 100_000)
+
+
+def test_columns_of_parquet_have_distinct_names(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", pa.table([[1], [2]], names=["a", "a"]))
+    with pytest.raises(SourceError, match="must be unique, but got 'a' twice"):
+        open_source(tmp_path / "a.parquet", name="s")

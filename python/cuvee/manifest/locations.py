@@ -20,14 +20,14 @@ def is_local(path: str, folder: Path) -> bool:
     if match is None or _DATA_SUFFIX.search(path) or path.startswith("."):
         return True
     place = folder / path
-    return place.exists() or ("/" in match["repo"] and place.parent.is_dir())
+    return os.path.exists(place) or ("/" in match["repo"] and place.parent.is_dir())  # noqa: PTH110  (Path's may fail)
 
 
 def resolve_path(path: str, folder: Path) -> str:
     """Return `path` as it can be opened from anywhere: a local one absolute, any other unchanged."""
     if PureWindowsPath(path).drive or not is_local(path, folder):
         return path
-    return os.path.normpath(folder / Path(path).expanduser())
+    return os.path.normpath(folder / os.path.expanduser(path))  # noqa: PTH111  (Path's fails for unknown users)
 
 
 def move_path(path: str, folder: Path, new_folder: Path) -> str:

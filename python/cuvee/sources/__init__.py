@@ -34,6 +34,7 @@ __all__ = [
     "open_sources",
 ]
 
+MOST_SHOWN = 400  # characters of a path in an error
 _T = TypeVar("_T")
 _HUB_REFERENCE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(:(?P<config>[^:]*)(:(?P<split>.+))?)?")
 
@@ -197,24 +198,33 @@ def _each(requests: list[SourceRequest], act: Callable[[SourceRequest], _T]) -> 
 
 
 def _resolved(reference: str, folder: Path | None) -> str:
-    path = (folder or Path()) / Path(reference).expanduser()
-    return str(path) if path.exists() else reference
+    path = _place(reference, folder)
+    return str(path) if _exists(path) else reference
+
+
+def _place(reference: str, folder: Path | None) -> Path:
+    return (folder or Path()) / os.path.expanduser(reference)  # noqa: PTH111  (Path's fails where there is no such user)
+
+
+def _exists(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110  (Path's fails where a name is too long)
 
 
 def _locate(reference: str, name: str, folder: Path | None) -> DataFile | _SavedFolder | _HubDataset:
-    path = (folder or Path()) / Path(reference).expanduser()
-    if path.is_dir():
+    path = _place(reference, folder)
+    if _exists(path) and path.is_dir():
         try:
             saved_data_files(path)
         except SourceError as error:
             raise SourceError(f"source {name!r}: {error}") from None
         return _SavedFolder(path=path, source=name)
-    if path.exists():
+    if _exists(path):
         return data_file(path, source=name)
     match = _HUB_REFERENCE.fullmatch(reference)
-    if match is None or has_data_suffix(reference) or path.parent.is_dir():
+    if match is None or has_data_suffix(reference) or _exists(path.parent):
+        shown = repr(str(path) if len(str(path)) <= MOST_SHOWN else f"{str(path)[:MOST_SHOWN]}…")
         raise SourceError(
-            f"source {name!r}: path must be a file or folder that exists, but got {str(path)!r}{_nearest(path)}"
+            f"source {name!r}: path must be a file or folder that exists, but got {shown}{_nearest(path)}"
         )
     return _HubDataset(
         repo=match["repo"], config=match["config"] or None, split=match["split"], source=name, reference=reference
@@ -222,9 +232,12 @@ def _locate(reference: str, name: str, folder: Path | None) -> DataFile | _Saved
 
 
 def _nearest(path: Path) -> str:
-    if not path.parent.is_dir():
-        return f"; there is no folder {str(path.parent)!r}"
-    return nearest(path.name, sorted(entry.name for entry in path.parent.iterdir()))
+    if not _exists(path.parent):
+        return f"; there is no folder {str(path.parent)[:MOST_SHOWN]!r}"
+    names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    if path.name in names:
+        return ", a link that leads nowhere"
+    return nearest(path.name, sorted(names))
 
 
 def _open(place: DataFile | _SavedFolder | _HubDataset, *, split: str | None, columns: Sequence[str]) -> Dataset:

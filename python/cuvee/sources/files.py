@@ -18,7 +18,7 @@ from ..cache import cache_folder, write_atomically
 from ..checks import nearest
 from ..errors import SourceError
 from .fingerprint import fingerprint_of
-from .scan import LONG_FILE, Extent, refuse_json_row, scan_csv, scan_json
+from .scan import LONG_FILE, SCAN_RULES, Extent, check_header, refuse_json_row, scan_csv, scan_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,8 +70,10 @@ def data_file(path: Path, *, source: str) -> DataFile:
     """Return what is known of a file before it is read.
 
     Raises:
-        SourceError: the suffix is unknown, or the file is empty.
+        SourceError: it is no regular file, the suffix is unknown, or the file is empty.
     """
+    if not path.is_file():
+        raise SourceError(f"source {source!r}: {path}: a data file must be a regular file, but got a device or pipe")
     suffix = _suffix_of(path.name)
     packed = path.suffix.lower() in _COMPRESSIONS
     if suffix not in _FORMATS or (packed and _FORMATS[suffix] not in ("json", "csv")):
@@ -174,6 +176,7 @@ def _load_parquet(file: DataFile, folder: Path, columns: Sequence[str]) -> Datas
     from datasets import Dataset
 
     with pyarrow.parquet.ParquetFile(file.path) as parquet:
+        check_header(parquet.schema_arrow.names, file.where)
         if parquet.metadata.num_rows == 0:
             return Dataset(parquet.schema_arrow.empty_table())
     return Dataset.from_parquet(glob.escape(str(file.path.resolve())), cache_dir=str(folder))
@@ -215,7 +218,7 @@ _LOAD: dict[str, Callable[[DataFile, Path, Sequence[str]], Dataset]] = {
 
 def _scanned(file: DataFile, folder: Path, columns: Sequence[str]) -> Extent:
     """Scan the file, unless this content was found good before."""
-    key = xxh3_128(json.dumps([file.suffix, sorted(columns)]).encode())
+    key = xxh3_128(json.dumps([SCAN_RULES, file.suffix, sorted(columns)]).encode())
     note = folder / f"checked-{key}.json"
     if note.exists():
         return Extent(**json.loads(note.read_bytes()))

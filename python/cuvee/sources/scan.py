@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 LONG_FILE = 64 << 20  # bytes from which on progress is shown
 _EXCERPT = 60  # characters of a bad line that an error shows
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+SCAN_RULES = 2  # to be counted up when files that were found good may be so no longer
+_LONG_DIGITS = len(str(2**53))
+_INTEGER = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*([+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)?\s*", re.ASCII)
+_EXACT = 2**53  # integers up to here are exact as float64, which a column with fractions becomes
 
 
 class Extent(NamedTuple):
@@ -42,11 +47,19 @@ def scan_json(file: Path, *, source: str, columns: Sequence[str] = ()) -> Extent
     Raises:
         SourceError: names the file, the line and the source. See `_Rows` for what is checked of each row.
     """
+    is_list = "jsonl" not in file.name.lower() and _first_byte(file, source) == b"["
     with _reading(file, source) as stream:
-        head = stream.peek(4096).removeprefix(_BYTE_ORDER_MARK).lstrip()
-        is_list = head.startswith(b"[") and "jsonl" not in file.name.lower()
         scan = _scan_json_list if is_list else _scan_json_lines
         return scan(stream, _Rows(file, source, columns))
+
+
+def _first_byte(file: Path, source: str) -> bytes:
+    """Return the first byte that is no white space."""
+    with _reading(file, source) as stream:
+        head = stream.read(4096).removeprefix(_BYTE_ORDER_MARK).lstrip()
+        while not head and (block := stream.read(4096)):
+            head = block.lstrip()
+        return head[:1]
 
 
 def scan_csv(file: Path, *, source: str, delimiter: str) -> Extent:
@@ -56,22 +69,64 @@ def scan_csv(file: Path, *, source: str, delimiter: str) -> Extent:
         SourceError: names the file, the line and the source.
     """
     where = f"source {source!r}: {file}"
+    header: list[str] = []
+    wide: dict[int, tuple[str, int]] = {}  # column -> its first integer beyond 2**53, and its line
+    rows = 0
     with _reading(file, source) as stream, _long_fields():
-        reader = csv.reader(_lines(stream, where), delimiter=delimiter, strict=True)
-        header: list[str] = []
-        rows, line = 0, 1  # where the row begins: quoted fields may hold line breaks
-        try:
-            for row in reader:
-                if not header:
-                    header = row
-                    _check_header(row, f"{where}, line {line}")
-                elif row:
-                    _check_width(row, header, f"{where}, line {line}", delimiter)
-                    rows += 1
-                line = reader.line_num + 1
-        except csv.Error as error:
-            raise SourceError(f"{where}, line {line}: must be a CSV row, but got {error}") from None
-        return Extent(rows, stream.tell())
+        for line, row in _csv_rows(stream, where, delimiter):
+            if not header:
+                header = row
+                check_header(row, f"{where}, line {line}")
+                continue
+            _check_width(row, header, f"{where}, line {line}", delimiter)
+            rows += 1
+            if max(map(len, row)) >= _LONG_DIGITS:
+                for column, field in enumerate(row):
+                    if column not in wide and _is_wide(field):
+                        wide[column] = (field, line)
+        extent = Extent(rows, stream.tell())
+    if wide:
+        with _reading(file, source) as stream, _long_fields():
+            _check_exact_columns(_csv_rows(stream, where, delimiter), wide, where)
+    return extent
+
+
+def _csv_rows(stream: io.BufferedReader, where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows that are not blank, each with the line where it begins: quoted fields may hold line breaks."""
+    reader = csv.reader(_lines(stream, where), delimiter=delimiter, strict=True)
+    line = 1
+    try:
+        for row in reader:
+            if row:
+                yield line, row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise SourceError(f"{where}, line {line}: must be a CSV row, but got {error}") from None
+
+
+def _is_wide(field: str) -> bool:
+    """Tell whether a field is an integer that float64 may not hold."""
+    return len(field) >= _LONG_DIGITS and bool(_INTEGER.fullmatch(field)) and abs(int(field[:40])) > _EXACT
+
+
+def _check_exact_columns(rows: Iterator[tuple[int, list[str]]], wide: dict[int, tuple[str, int]], where: str) -> None:
+    """Raise if a column with integers beyond 2**53 would be read as float64, as empty fields and fractions make it."""
+    _, header = next(rows)
+    floats: dict[int, tuple[str, int]] = {}
+    texts: set[int] = set()
+    for line, row in rows:
+        for column in wide:
+            if not _INTEGER.fullmatch(row[column]):
+                floats.setdefault(column, (row[column], line))
+                if not _NUMBER.fullmatch(row[column]):
+                    texts.add(column)
+    for column in sorted(floats.keys() - texts):
+        value, line = wide[column]
+        other = f"{floats[column][0]!r} in line {floats[column][1]}"
+        raise SourceError(
+            f"{where}, line {line}: column {header[column]!r} must not have integers beyond 2**53 beside empty fields "
+            f"or fractions, or they lose digits, but got {value.strip()} and {other}; fill them in, or use Parquet"
+        )
 
 
 def refuse_json_row(file: Path, *, source: str) -> None:
@@ -109,6 +164,8 @@ class _Rows:
         self._fields = 0
         self._columns = columns
         self._kinds: dict[str, tuple[str, str]] = {}
+        self._wide: dict[str, tuple[int, str]] = {}  # field -> its first integer beyond 2**53, and where
+        self._fractions: dict[str, tuple[float, str]] = {}  # field -> its first number with a fraction, and where
 
     def extent(self, size: int) -> Extent:
         """Return the file's extent once all rows are checked."""
@@ -137,6 +194,39 @@ class _Rows:
                     f"{self.where}, {place}: field {field!r} must be {other} as in {first}, but got {kind}: "
                     f"{_shown(value)}"
                 )
+            self._check_exact(field, value, place)
+
+    def _check_exact(self, field: str, value: object, place: str) -> None:
+        """Raise if an integer in a field, or in what the field holds, would lose digits as Arrow stores it."""
+        if type(value) is int:
+            self._check_integer(field, value, place)
+        elif type(value) is float:
+            if self._fractions.setdefault(field, (value, place))[1] == place and field in self._wide:
+                self._check_integer(field, *self._wide[field])
+        elif isinstance(value, list):
+            integers = [item for item in value if type(item) is int]
+            for item in (min(integers), max(integers)) if integers else ():
+                self._check_integer(f"{field}[]", item, place)
+            if len(integers) < len(value):
+                for item in value:
+                    self._check_exact(f"{field}[]", item, place)
+        elif isinstance(value, dict):
+            for name, item in value.items():
+                self._check_exact(f"{field}.{name}", item, place)
+
+    def _check_integer(self, field: str, value: int, place: str) -> None:
+        if -_EXACT <= value <= _EXACT:
+            return
+        where = f"{self.where}, {place}: field {field!r}"
+        if not -(2**63) <= value < 2**63:
+            raise SourceError(f"{where} must hold integers of 64 bits, but got {value!s:.60}; write it as a string")
+        self._wide.setdefault(field, (value, place))
+        if field in self._fractions:
+            fraction, other = self._fractions[field]
+            raise SourceError(
+                f"{where} must not have integers beyond 2**53 beside fractions, or they lose digits, but got {value}, "
+                f"and {fraction} in {other}; write one of them as a string"
+            )
 
 
 _JSON_KINDS: dict[type, str] = {
@@ -159,9 +249,8 @@ def _scan_json_lines(stream: io.BufferedReader, rows: _Rows) -> Extent:
         try:
             row = json.loads(content)
         except (ValueError, RecursionError) as error:
-            problem = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
             raise SourceError(
-                f"{rows.where}, {place}: must be one JSON object, but got {_excerpt(content)} ({problem})"
+                f"{rows.where}, {place}: must be one JSON object, but got {_excerpt(content)} ({_problem(error)})"
             ) from None
         rows.check(row, place)
     return rows.extent(stream.tell())
@@ -177,9 +266,17 @@ def _scan_json_list(stream: io.BufferedReader, rows: _Rows) -> Extent:
             f"{rows.where}, line {error.lineno}: must be a JSON list of objects, but got {error.msg} at column "
             f"{error.colno}"
         ) from None
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise SourceError(f"{rows.where}: must be a JSON list of objects in UTF-8, but got {error}") from None
+    except SourceError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{rows.where}: must be a JSON list of objects in UTF-8, but got {_problem(error)}") from None
     return rows.extent(len(content))
+
+
+def _problem(error: ValueError | RecursionError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at column {error.colno}"
+    return "values nested too deep to read" if isinstance(error, RecursionError) else str(error).partition(";")[0]
 
 
 def _lines(stream: io.BufferedReader, where: str) -> Iterator[str]:
@@ -199,7 +296,8 @@ def _check_width(row: Sequence[str], header: Sequence[str], where: str, delimite
         )
 
 
-def _check_header(names: Sequence[str], where: str) -> None:
+def check_header(names: Sequence[str], where: str) -> None:
+    """Raise SourceError if column names are not unique, or one is reserved."""
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise SourceError(f"{where}: names in a header must be unique, but got {twice[0]!r} twice")
     if RESERVED_FIELD in names:
