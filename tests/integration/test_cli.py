@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 import cuvee
 from cuvee import manifest
-from cuvee.cli import app, main
+from cuvee.cli import main
+from cuvee.cli.command import app
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "data"

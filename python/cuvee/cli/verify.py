@@ -108,7 +108,7 @@ def _print_agreement(path: Path, record: Record) -> None:
 def _print_differences(path: Path, record: Record, differences: list[Difference]) -> None:
     from rich.text import Text
 
-    from cuvee.plan.checkpoint import MAY_CHANGE
+    from cuvee.plan.change import MAY_CHANGE
 
     out = console()
     title = f" {path} ({record.kind} of epoch {record.content['epoch']}), {plural(len(differences), 'difference')}"
