@@ -549,6 +549,14 @@ class TestJournal:
                 Plan.load_state_dict(mixture(), mixture().plan().state_dict(), journal=file)
         assert file.read_bytes() == before
 
+    @pytest.mark.parametrize("file", ["/dev/full", "/dev/null", "/", "/nowhere/journal.jsonl"])
+    def test_a_file_that_is_none_is_refused(self, file: str) -> None:
+        plan = mixture().plan()
+        for read in (plan.journal.attach, Journal.load, lambda path: mixture().plan(journal=path)):
+            with pytest.raises(StateError, match=f"but got '{file}'"):
+                read(file)
+        assert plan.journal.file is None
+
     def test_a_torn_last_line_is_cut_once_the_rest_is_known(self, tmp_path: Path) -> None:
         file = tmp_path / "journal.jsonl"
         plan = mixture().plan()
@@ -767,6 +775,17 @@ class TestState:
         (state[outer[0]] if outer else state)[name] = value
         with pytest.raises(StateError, match=says):
             Plan.load_state_dict(in_tokens(), state)
+
+    @pytest.mark.parametrize("field", ["spec", "given"])
+    def test_contract_and_draws_are_those_that_were_saved_where_they_matter(self, field: str) -> None:
+        state: dict[str, Any] = json.loads(json.dumps(mixture().plan().state_dict(issued=70)))
+        if field == "spec":
+            state["spec"]["sources"][0]["rows"] = 99
+        else:
+            state["given"][0] -= 1
+        grown = Mixture([Source("a", rows=140, weight=0.7), Source("b", rows=50, weight=0.3)])
+        with pytest.raises(StateError, match=f"state {field} must have the hash"):
+            Plan.load_state_dict(grown, state, accept_changes=["a"])
 
     def test_an_issued_position_beyond_the_plan_is_named(self) -> None:
         state = mixture().plan().state_dict() | {"issued": 151}

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuvee import Journal, Mixture, Plan, PlanError, Source, Stage, StateError
+from cuvee import Change, Journal, Mixture, Plan, PlanError, Source, Stage, StateError
+from cuvee.plan.change import Accepted
 
 
 def mixture(rows: int = 300, **settings: Any) -> Mixture:
@@ -120,6 +121,31 @@ def test_lengths_that_changed_cannot_be_replayed_in_tokens() -> None:
     plan = Plan.load_state_dict(mix, in_tokens().plan().state_dict(issued=400), accept_changes=["b"])
     with pytest.raises(StateError, match=r"same lengths throughout.*\['b'\] changed; load a state"):
         mix.plan(journal=plan.journal)
+
+
+def accepted(**changes: Any) -> Accepted:
+    return Accepted(
+        **{"name": "a", "field": "rows", "was": 200, "now": 300, "at_draw": 3, "cycle": 1, "cap": 50} | changes
+    )
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        ([{"position": -64}], "line 1: position .* got -64"),
+        ([{"position": 640}, {"position": 64}], "line 2: position must not lie before"),
+        ([{"position": 65}], "does not fit it: at must be the first slot of a window, but got 65"),
+        ([{"weights": None, "accepted": (accepted(now=5),)}], "'a': rows must be 5 as in the journal, but got 300"),
+        ([{"weights": None, "accepted": (accepted(at_draw=-3),)}], "at_draw .* got -3"),
+        ([{"weights": None, "accepted": (accepted(cap=2**70),)}], "cap .* got 1180591620717411303424"),
+        ([{"weights": None, "accepted": (accepted(cycle=2**40),)}], "cycle .* got 1099511627776"),
+    ],
+)
+def test_entries_that_no_run_has_are_named(entries: list[dict[str, Any]], says: str) -> None:
+    weights = {"a": 1, "b": 1}
+    journal = Journal([Change(**{"epoch": None, "position": 64, "weights": weights} | entry) for entry in entries])
+    with pytest.raises(StateError, match=says):
+        mixture().plan(journal=journal).draws(0, 1000)
 
 
 def test_a_journal_of_another_run_is_refused(tmp_path: Path) -> None:

@@ -163,8 +163,8 @@ def _accepted(value: object) -> Accepted:
         else:
             _text_or_none(fields[name], f"{field} {name}")
     as_name(fields["name"], StateError)
-    for name in ("at_draw", "cycle", "cap"):
-        as_int(fields[name], name, 0, 2**63, StateError)
+    for name, end in (("at_draw", 2**63), ("cycle", MAX_CYCLES), ("cap", 2**63)):
+        as_int(fields[name], name, 0, end, StateError)
     return Accepted(**fields)
 
 

@@ -44,6 +44,7 @@ def state_of(plan: Plan, epoch: Epoch, issued: int) -> dict[str, Any]:
     """Return the state of a plan, to go on from position `issued`, as JSON values."""
     slot = epoch.slot(issued)
     resume = epoch.stream.snapshot(slot)
+    given = epoch.stream.core.counts(slot).tolist()
     state: dict[str, Any] = {
         "version": VERSION,
         "spec_hash": plan.spec_hash,
@@ -51,7 +52,8 @@ def state_of(plan: Plan, epoch: Epoch, issued: int) -> dict[str, Any]:
         "parent": plan.parent,
         "epoch": plan.epoch,
         "issued": slot - epoch.offset,
-        "given": epoch.stream.core.counts(slot).tolist(),
+        "given": given,
+        "given_hash": hash_of(given),
         "spec": plan.mixture.spec(),
         "journal": plan.journal.state(),
     }
@@ -71,8 +73,16 @@ def state_of(plan: Plan, epoch: Epoch, issued: int) -> dict[str, Any]:
 
 
 def digest_of(state: Mapping[str, Any]) -> str:
-    """Return the xxh3-128 of all a state holds, `digest` aside, as JSON with sorted keys and no spaces."""
-    return _core.xxh3_128(canonical_json({name: value for name, value in state.items() if name != "digest"}))
+    """Return the xxh3-128 of what a state holds, as JSON with sorted keys and no spaces.
+
+    The contract and the draws of each source have hashes of their own in it, which are compared where they are needed.
+    """
+    return hash_of({name: value for name, value in state.items() if name not in ("digest", "spec", "given")})
+
+
+def hash_of(value: object) -> str:
+    """Return the xxh3-128 of a value as JSON with sorted keys and no spaces."""
+    return _core.xxh3_128(canonical_json(value))
 
 
 def restore(
@@ -111,7 +121,7 @@ def _restore(
             "changed after it was saved: load an earlier one"
         )
     _check_accepts(accept_changes, mixture.names)
-    changed = [] if mixture.spec_hash == state["spec_hash"] else list(differences_of(state["spec"], mixture.spec()))
+    changed = [] if mixture.spec_hash == state["spec_hash"] else list(_changes(state, mixture))
     _check_allowed(changed, accept_changes)
     entries.check_names(mixture.names)
     joined = entries.joined(add)
@@ -143,6 +153,17 @@ def _check_form(state: object) -> None:
         raise StateError(
             f"order format must be {_core.ORDER_FORMAT}, but got {order_format!r}; go on with the release that wrote it"
         )
+
+
+def _changes(state: Mapping[str, Any], mixture: Mixture) -> Iterator[Difference]:
+    """Return what differs between the contract of a state and the mixture, once the state is known to be undamaged."""
+    for field, label in (("spec", "spec_hash"), ("given", "given_hash")):
+        if hash_of(state[field]) != state[label]:
+            raise StateError(
+                f"state {field} must have the hash {state[label]}, but got {hash_of(state[field])}; it was changed "
+                "after it was saved: load an earlier one"
+            )
+    return differences_of(state["spec"], mixture.spec())
 
 
 def with_budget(mixture: Mixture, budget: object) -> Mixture:

@@ -75,8 +75,12 @@ class Journal(Sequence[Change]):
             StateError: if the file holds anything else than these entries or the first of them; nothing is written.
         """
         path = Path(file)
-        self._check_file(path, StateError, resumed=False)
-        self._write(path, b"")
+        try:
+            self._check_file(path, StateError, resumed=False)
+            self._write(path, b"")
+        except OSError as err:
+            reason = (err.strerror or str(err)).lower()
+            raise StateError(f"journal must be a file that can be written, but got {str(path)!r}: {reason}") from None
         self._file, self._verified, self._resumed = path, True, False
 
     def append(self, entry: Change) -> None:
@@ -134,6 +138,16 @@ class Journal(Sequence[Change]):
         """
         journal = cls(file=Path(file))
         journal._parse(_read(Path(file)))
+        return journal
+
+    def checked(self) -> Journal:
+        """Return a journal of the same entries without the file, each checked as if it were read.
+
+        Raises:
+            StateError: naming the entry and what is wrong with it.
+        """
+        journal = Journal()
+        journal._parse(b"".join(self._lines))
         return journal
 
     def joined(self, given: Iterable[Source]) -> tuple[Source, ...]:
@@ -215,7 +229,7 @@ class Journal(Sequence[Change]):
         """
         if not path.exists():
             return
-        own, data = b"".join(self._lines), path.read_bytes()
+        own, data = b"".join(self._lines), _read(path)
         cure = "pass journal=PATH to load_state_dict to go on from a state, or another file"
         if not own.startswith(data[: self.size]):
             raise error(
@@ -266,6 +280,8 @@ class Journal(Sequence[Change]):
 
 
 def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise StateError(f"journal must be a regular file, but got {str(path)!r}")
     try:
         return path.read_bytes()
     except OSError as err:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 def replay(mixture: Mixture, epoch: int, journal: Journal, add: Iterable[Source]) -> Plan:
     """Return the plan of an epoch of the run that `journal` is of, which is only read; see `Mixture.plan`."""
-    entries = Journal(journal)  # of its own, and without the run's file
+    entries = journal.checked()  # of its own, and without the run's file
     _check_run(mixture, entries)
+    _check_rows(mixture, entries)
     originally = _original_rows(entries)
     mixture = with_budget(mixture, sum(originally.get(source.name, source.rows) for source in mixture.sources))
     parent = plan_hash(mixture.spec_hash, epoch, Journal(entries[:-1])) if entries else None
@@ -43,6 +44,21 @@ def _check_run(mixture: Mixture, journal: Journal) -> None:
                 "journal must be that of a run with the same lengths throughout, where shares are in tokens, but got "
                 f"one in which those of {recounted} changed; load a state saved after the change"
             )
+
+
+def _check_rows(mixture: Mixture, journal: Journal) -> None:
+    """Check that each change of a source's rows goes on from the one before, and the last one leads to its rows now."""
+    rows = {source.name: source.rows for source in mixture.sources}
+    for change in reversed(journal):
+        for accepted in reversed(change.accepted):
+            if accepted.field != "rows":
+                continue
+            if accepted.now != rows[accepted.name]:
+                raise StateError(
+                    f"source {accepted.name!r}: rows must be {accepted.now} as in the journal, but got "
+                    f"{rows[accepted.name]}"
+                )
+            rows[accepted.name] = accepted.was
 
 
 def _original_rows(journal: Journal) -> Mapping[str, int]:

@@ -22,11 +22,11 @@ def check_fields(state: Mapping[str, Any]) -> None:
     """
     as_int(state["epoch"], "state epoch", 0, 2**62, StateError)
     as_int(state["issued"], "state issued", 0, END, StateError)
-    for name in ("spec_hash", "plan_hash", "digest"):
+    for name in ("spec_hash", "plan_hash", "given_hash", "digest"):
         _check_type(state[name], name, str)
     if state["parent"] is not None:
         _check_type(state["parent"], "parent", str)
-    _check_counts(state["given"], "given")
+    _check_list(state["given"], "given")
     _check_counts(state.get("origins", []), "origins")
     _check_journal(state["journal"])
     stream = state.get("stream")
@@ -57,9 +57,13 @@ def _check_stream(stream: Any) -> None:
         raise StateError(f"state stream.snapshot must be base64 text, but got {stream['snapshot']!r}") from None
 
 
-def _check_counts(value: Any, name: str) -> None:
+def _check_list(value: Any, name: str) -> None:
     if not _is_list(value):
         raise StateError(f"state {name} must be a list, but got {value!r}")
+
+
+def _check_counts(value: Any, name: str) -> None:
+    _check_list(value, name)
     for item in value:
         as_int(item, f"state {name}", 0, END, StateError)
 

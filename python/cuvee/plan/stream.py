@@ -273,7 +273,12 @@ class Stream:
         for change in self.accepted:
             if change.field == "rows" and change.at_draw < change.cap:  # else used up: it draws no row any more
                 k = index[change.name]
-                self.core.resize_source(k, rows=change.now, cap=change.cap, at_draw=change.at_draw, cycle=change.cycle)
+                try:
+                    self.core.resize_source(
+                        k, rows=change.now, cap=change.cap, at_draw=change.at_draw, cycle=change.cycle
+                    )
+                except (ValueError, IndexError, OverflowError) as err:
+                    raise StateError(f"journal must be one of this run, but got for {change.name!r}: {err}") from None
                 self._caps[k] = change.cap
 
     def _token_control(self) -> TokenControl | None:
@@ -309,7 +314,10 @@ class Stream:
             return False
         debts = self._settled(before, at, shares)
         rates = self._rates(shares, debts, self._residuals(before, at))
-        self.core.set_weights(at, rates, restart=restart)
+        try:
+            self.core.set_weights(at, rates, restart=restart)
+        except ValueError as err:
+            raise StateError(f"journal must be one of this run, but got an entry that does not fit it: {err}") from None
         self._points.append(Point(slot=at, shares=shares, debts=debts))
         return True
 
