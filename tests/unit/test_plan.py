@@ -987,3 +987,21 @@ class TestSummary:
         assert rebased["a"] == 0.0
         assert abs(rebased["b"]) < 1
         assert plan.work(1000).tolist() == pytest.approx([134.4, 866])
+
+
+def test_entries_dropped_on_going_on_are_kept_beside_the_journal(tmp_path: Path) -> None:
+    file = tmp_path / "run.j"
+    plan = mixture(samples_per_epoch=1000).plan()
+    state = plan.state_dict()
+    plan.journal.attach(file)
+    plan.update({"a": 1, "b": 3}, at=64)
+    before = file.read_bytes()
+
+    resumed = Plan.load_state_dict(plan.mixture, state, journal=file)
+    assert file.read_bytes() == before  # loading drops nothing
+    resumed.update({"a": 3, "b": 1}, at=128)
+    (aside,) = tmp_path.glob("run.j.dropped-*")
+    assert aside.read_bytes() == before
+    assert [change.position for change in Journal.load(file)] == [128]
+    resumed.update({"a": 1, "b": 1}, at=192)
+    assert len(list(tmp_path.glob("run.j.dropped-*"))) == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from .. import _core
+from ..cache import write_atomically
 from ..checks import as_int, canonical_json
 from ..errors import CuveeError, PlanError, StateError
 from ..mixture.source import Source
@@ -24,7 +25,7 @@ class Journal(Sequence[Change]):
     Each line holds, as `digest`, the xxh3-128 of the digest of all lines before it and of the line without it, so that
     no byte of a journal can change unseen. The file is appended and synced before an update takes effect. A checkpoint
     names it by its size in bytes and its digest; what it holds beyond that was written after the checkpoint and is
-    dropped when the run goes on.
+    dropped at the first update after the run goes on: the file as it was is kept beside it, as `FILE.dropped-DIGEST`.
     """
 
     def __init__(self, entries: Sequence[Change] = (), *, file: Path | None = None, resumed: bool = False) -> None:
@@ -91,6 +92,7 @@ class Journal(Sequence[Change]):
                 self._check_end(self._file)
             else:
                 self._check_file(self._file, PlanError, resumed=self._resumed)
+                self._set_aside(self._file)
             self._write(self._file, line)
             self._verified, self._resumed = True, False
         self._add(entry, line)
@@ -248,6 +250,12 @@ class Journal(Sequence[Change]):
                 f"journal file must hold nothing but the {len(self)} entries of this run, but got {str(path)!r} with "
                 f"{len(rest)} bytes more; {cure}"
             )
+
+    def _set_aside(self, file: Path) -> None:
+        """Copy a file whose last entries are about to be dropped: they may be of another run."""
+        data = _read(file) if file.exists() else b""
+        if b"\n" in data[self.size :]:
+            write_atomically(file.with_name(f"{file.name}.dropped-{_core.xxh3_128(data)[:8]}"), data)
 
     def _check_end(self, file: Path) -> None:
         """Check that the file, which held these entries after the last write, still ends with the last of them."""
