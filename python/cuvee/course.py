@@ -17,6 +17,7 @@ from .errors import StateError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .ledger import Ledger
     from .plan import Draws, Plan
 
 FETCHED = 16_384  # positions fetched from the plan at a time
@@ -78,6 +79,11 @@ class Block:
     accepted: int  # rows that all its steps take, over all ranks
     version: int  # of the plan when this was fetched
 
+    def after(self, steps: int, deal: Deal) -> Place:
+        """Return the place after this many of its steps, at least one."""
+        accepted = min(steps * deal.step, self.accepted)
+        return Place(position=int(self.ends[steps - 1]), accepted=self.start.accepted + accepted)
+
 
 class Course:
     """The steps of an epoch from `base` on, as an iterable of hand-outs: iterators over a few items each."""
@@ -132,12 +138,20 @@ class Course:
         block = self._block
         if block is None or block.first != first:
             block = self._fetch(first, start)
-        accepted = min((steps - first) * self._deal.step, block.accepted)
-        return Place(position=int(block.ends[steps - first - 1]), accepted=start.accepted + accepted)
+        return block.after(steps - first, self._deal)
 
     def is_over(self) -> bool:
         """Return whether the epoch began before the base and no step is left from there on."""
         return self.base.position > 0 and not self._fetch(0, self.base).items
+
+    def ends_at(self, steps: int) -> bool:
+        """Return whether no step follows the first `steps` steps, which were handed out; deals with `drop_last` aside."""
+        place, block = self.place(steps), self._block
+        if place.position == len(self.plan):
+            return True
+        if block is not None and steps < block.first + len(block.items):
+            return False
+        return not self._fetch(steps, place).items
 
     def finish(self) -> None:
         """Count as finished if every step was handed out, even if nobody asked for one more."""
@@ -165,33 +179,39 @@ class Course:
         return self._block
 
     def _fetch(self, first: int, start: Place) -> Block:
-        deal, version = self._deal, self.plan.version
-        draws, accepted = self._accept(start.position)
-        cut = len(accepted) - len(accepted) % deal.step
-        full, short = accepted[:cut], accepted[cut:]
-        items = deal.items(draws, full)
-        ends = start.position + 1 + full[deal.step - 1 :: deal.step]
-        stop = start.position + len(draws)
-        at_end = stop == len(self.plan)
-        if at_end and len(short) and not deal.drop_last:
-            items.append(deal.tail(draws, short))
-            ends = np.append(ends, stop)
-            cut = len(accepted)
-        elif at_end and items and not len(short):
-            ends[-1] = stop  # what follows the last accepted row is filtered
-        return Block(first=first, start=start, items=items, ends=ends, accepted=cut, version=version)
+        return fetch(self.plan, self._deal, first, start)
 
-    def _accept(self, start: int) -> tuple[Draws, NDArray[np.int64]]:
-        """Return draws from `start` on and the indices that pass: a full step at least, unless the epoch ends first."""
-        step, size = self._deal.step, len(self.plan)
-        rows = max(FETCHED // step, 1) * step
-        while True:
-            stop = min(start + rows, size)
-            draws = self.plan.draws(start, stop)
-            accepted = np.flatnonzero(self.plan.passes(draws))
-            if len(accepted) >= step or stop == size:
-                return draws, accepted
-            rows *= 2
+
+def fetch(plan: Plan, deal: Deal, first: int, start: Place) -> Block:
+    """Return the steps of a rank from `start` on, the first of which is step `first`; none at the epoch's end."""
+    version = plan.version
+    draws, accepted = _accept(plan, deal, start.position)
+    cut = len(accepted) - len(accepted) % deal.step
+    full, short = accepted[:cut], accepted[cut:]
+    items = deal.items(draws, full)
+    ends = start.position + 1 + full[deal.step - 1 :: deal.step]
+    stop = start.position + len(draws)
+    at_end = stop == len(plan)
+    if at_end and len(short) and not deal.drop_last:
+        items.append(deal.tail(draws, short))
+        ends = np.append(ends, stop)
+        cut = len(accepted)
+    elif at_end and items and not len(short):
+        ends[-1] = stop  # what follows the last accepted row is filtered
+    return Block(first=first, start=start, items=items, ends=ends, accepted=cut, version=version)
+
+
+def _accept(plan: Plan, deal: Deal, start: int) -> tuple[Draws, NDArray[np.int64]]:
+    """Return draws from `start` on and the indices that pass: a full step at least, unless the epoch ends first."""
+    step, size = deal.step, len(plan)
+    rows = max(FETCHED // step, 1) * step
+    while True:
+        stop = min(start + rows, size)
+        draws = plan.draws(start, stop)
+        accepted = np.flatnonzero(plan.passes(draws))
+        if len(accepted) >= step or stop == size:
+            return draws, accepted
+        rows *= 2
 
 
 def packed(draws: Draws, index: NDArray[np.int64]) -> list[int]:
@@ -205,3 +225,10 @@ def count_passing(plan: Plan, start: int, stop: int) -> int:
         return stop - start
     spans = ((first, min(first + FETCHED, stop)) for first in range(start, stop, FETCHED))
     return sum(int(np.count_nonzero(plan.passes(plan.draws(*span)))) for span in spans)
+
+
+def count_scheduled(ledger: Ledger, plan: Plan, start: int, stop: int) -> None:
+    """Add to `ledger` the rows at positions start, ..., stop-1, scheduled and filtered."""
+    for first in range(start, stop, FETCHED):
+        draws = plan.draws(first, min(first + FETCHED, stop))
+        ledger.add_scheduled(draws.source, passed=plan.passes(draws))

@@ -6,6 +6,7 @@ import copy
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -42,16 +43,21 @@ class MixedDataset(MapStyle):
     Args:
         mixture: its sources must hold data.
         metadata: whether rows carry `__cuvee_meta__`; they must then be mappings.
+        data: what to read in place of the sources' own data: all their rows end to end, in the order of the mixture.
 
     Raises:
-        SourceError: if a source has no data.
+        SourceError: if a source has no data, or `data` has another number of rows.
     """
 
-    def __init__(self, mixture: Mixture, *, metadata: bool = True) -> None:
+    def __init__(self, mixture: Mixture, *, metadata: bool = True, data: Any = None) -> None:
         self.metadata = metadata
         self.names: tuple[str, ...] = ()
         self._data: list[Any] = []
-        self.add_sources(mixture.sources)
+        if data is None:
+            self.add_sources(mixture.sources)
+        else:
+            self.names = mixture.names
+            self._data = list(_parts(data, [source.rows for source in mixture.sources]))
 
     def add_sources(self, sources: Iterable[Source]) -> None:
         """Make sources readable that join during the run, in the order in which they join.
@@ -270,6 +276,37 @@ class InOrder(MapStyle):
             raise PlanError(
                 "plan must stay as it was when in_order(plan) was called, but it was updated; make a new view"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Part(MapStyle):
+    """A stretch of a map-style object's rows."""
+
+    data: Any
+    first: int
+
+    def __getitem__(self, row: int) -> Any:
+        return self.data[self.first + row]
+
+    def __getitems__(self, rows: Sequence[int]) -> Any:
+        return _many(self.data, [self.first + row for row in rows])
+
+
+def _many(data: Any, rows: list[int]) -> Any:
+    return data.__getitems__(rows) if hasattr(data, "__getitems__") else [data[row] for row in rows]
+
+
+def _parts(data: Any, sizes: list[int]) -> Iterator[Part]:
+    """Yield the part of `data` that each of several sources of these sizes has, end to end."""
+    if len(data) != sum(sizes):
+        raise SourceError(
+            f"data must have {sum(sizes)} rows, those of all sources end to end, but got {len(data)}; a tool that packs, "
+            "drops or adds rows has changed them"
+        )
+    first = 0
+    for size in sizes:
+        yield Part(data, first)
+        first += size
 
 
 def _whole(found: Any, rows: list[int], where: str) -> Sequence[Any]:

@@ -174,14 +174,19 @@ class Ledger:
         return shares
 
     def event(self, stage: str = "dataset_mix_progress", **fields: Any) -> dict[str, Any]:
-        """Return the totals so far as a JSON-ready event: counts and both shares per source, and `fields`."""
-        rows, tokens = self.shares("trained").tolist(), self.shares("tokens").tolist()
+        """Return the totals so far as a JSON-ready event: counts and shares per source, and `fields`.
+
+        `scheduled_share` is a source's share of the rows scheduled, `row_share` of those trained on, `token_share` of
+        the target tokens.
+        """
+        scheduled, rows, tokens = (self.shares(column).tolist() for column in ("scheduled", "trained", "tokens"))
         sources = {
             name: {
                 "scheduled_rows": counts[0],
                 "filtered_rows": counts[1],
                 "trained_rows": counts[2],
                 "target_tokens": counts[3],
+                "scheduled_share": scheduled[source],
                 "row_share": rows[source],
                 "token_share": tokens[source],
             }
@@ -195,7 +200,7 @@ class Ledger:
         Raises:
             StateError: if a field is not made of JSON values.
         """
-        line = _json_of(self.event(stage, **fields))
+        line = json_text(self.event(stage, **fields))
         with Path(path).open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
 
@@ -337,11 +342,16 @@ def _read_metadata(metadata: object) -> tuple[list[str], NDArray[np.int64]]:
     return names, cycles
 
 
-def _json_of(event: dict[str, Any]) -> str:
+def json_text(event: Mapping[str, Any]) -> str:
+    """Return an event as one line of JSON, in ASCII; NaN and infinity, which JSON lacks, become null.
+
+    Raises:
+        StateError: if a field is not made of JSON values.
+    """
     try:
-        text = json.dumps(event, ensure_ascii=False)
+        text = json.dumps(event)
         if "NaN" in text or "Infinity" in text:
-            text = json.dumps(json.loads(text, parse_constant=lambda _: None), ensure_ascii=False)
+            text = json.dumps(json.loads(text, parse_constant=lambda _: None))
     except (TypeError, ValueError) as error:
         raise StateError(f"event fields must be JSON values, but got {error}") from error
     return text

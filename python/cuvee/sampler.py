@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, cast
 
 from .checks import as_int
-from .course import FETCHED, Course, Deal, Place, count_passing
+from .course import Course, Deal, Place, count_passing, count_scheduled
+from .delivery import DeliveryCheck, dealt_by, refuse_resharding, samplers_below
 from .errors import INSTALL_HF, PlanError, StateError
 from .mixture import Mixture
 from .plan import Plan
@@ -122,6 +123,7 @@ class MixtureSampler(Sampler[Any]):
         self._course = Course(plan, self._deal, Place(position=start, accepted=count_passing(plan, 0, start)))
         self._loaded_epoch = 0
         self._taken: int | None = None  # steps of this iteration that `track` saw consumed
+        self._verified = False  # whether an epoch was compared with the plan on its way to a loop
         self._unaccounted: list[tuple[Plan, int, int]] = []  # spans of earlier epochs that no ledger knows yet
         self._length: tuple[tuple[Plan, int, int], int] | None = None  # what it was counted for, items
 
@@ -135,7 +137,16 @@ class MixtureSampler(Sampler[Any]):
         """The number of the epoch under way."""
         return self.plan.epoch
 
+    @property
+    def upcoming(self) -> int:
+        """The number of the epoch that the next iteration goes through: `epoch`, or the one after if that is over."""
+        course = self._course
+        over = course.finished or course.is_over() or (course.handed > 0 and course.ends_at(course.handed))
+        consumed = self._taken is None or self._taken == course.handed
+        return self.epoch + int(over and consumed)
+
     def __iter__(self) -> Items:
+        refuse_resharding(self.world_size)
         self._course.finish()  # some trainers stop at `len` items and ask for no end
         if self._course.finished or self._course.is_over():
             self._enter(self.plan.next_epoch())
@@ -212,17 +223,25 @@ class MixtureSampler(Sampler[Any]):
         plan = Plan.load_state_dict(
             self.plan.mixture, state["plan"], accept_changes=accept_changes, add=add, journal=journal
         )
-        _check_place(place, plan)
+        check_place(place, plan)
         self._course = Course(plan, self._deal, place)
         self._loaded_epoch = plan.epoch
         self._taken = None
         self._unaccounted = []
 
-    def track(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+    def track(self, loader: Iterable[Batch], *, verify: bool = True) -> Iterator[Batch]:
         """Yield the loader's batches, each counted as consumed, so that `state_dict()` is right.
+
+        In the first epoch each batch whose rows carry `__cuvee_meta__` is compared with what the plan has there, so
+        that no tool around the sampler can change the order without being noticed.
+
+        Args:
+            loader: made with this sampler; also one that Accelerate's `prepare` deals to processes.
+            verify: whether to compare; turn it off where batches are meant to lose or reorder rows.
 
         Raises:
             StateError: if the loader has another sampler.
+            PlanError: while iterating, if a batch is not what the plan says.
         """
         feeding = samplers_below(loader)
         if feeding and not any(sampler is self for sampler in (loader, *feeding)):
@@ -230,12 +249,29 @@ class MixtureSampler(Sampler[Any]):
                 f"loader must take its batches from this sampler, but got one with a {type(feeding[-1]).__name__}; "
                 "call track of the very sampler that the loader was made with"
             )
-        return self._counting(loader, 1 if self._deal.batched else int(getattr(loader, "batch_size", None) or 1))
+        return self._counting(loader, dealt_by(loader, self._deal), verify=verify and not self._verified)
 
-    def _counting(self, loader: Iterable[Batch], steps: int) -> Iterator[Batch]:
+    def _counting(self, loader: Iterable[Batch], deal: Deal, *, verify: bool) -> Iterator[Batch]:
+        items = deal.step // self._deal.step  # of this sampler, that a batch takes over all processes
+        if not deal.batched:
+            items = int(getattr(loader, "batch_size", None) or 1)
+        check = None
         for number, batch in enumerate(loader, start=1):
-            self._taken = min(number * steps, self._course.handed)
+            if verify:
+                check = check or DeliveryCheck(self.plan, deal, self._course.base)
+                check.batch(batch, loader=loader)
+                verify = not check.finished
+            self._taken = min(number * items, self._course.handed)
             yield batch
+        self._verified = True
+
+    def keep_place(self) -> None:
+        """Let the next iteration go on after the batches that `track` counted, where it would else start over."""
+        course = self._course
+        if self._taken and not (self._taken == course.handed and course.ends_at(course.handed)):
+            self._course = Course(self.plan, self._deal, course.place(self._taken))
+            self._course.accounted = course.accounted
+            self._taken = None
 
     def account(self, ledger: Ledger, batches: int | None = None) -> None:
         """Add to `ledger` the rows scheduled and filtered since the last call.
@@ -250,9 +286,7 @@ class MixtureSampler(Sampler[Any]):
         spans = [*self._unaccounted, (course.plan, course.accounted, position)]
         self._unaccounted, course.accounted = [], position
         for plan, start, stop in spans if self.rank == 0 else ():
-            for first in range(start, stop, FETCHED):
-                draws = plan.draws(first, min(first + FETCHED, stop))
-                ledger.add_scheduled(draws.source, passed=plan.passes(draws))
+            count_scheduled(ledger, plan, start, stop)
 
     def adopt(self, course: Course) -> None:
         """Make `course`, whose iterator a loader already holds, the one under way."""
@@ -294,17 +328,6 @@ class MixtureSampler(Sampler[Any]):
         return plan
 
 
-def samplers_below(loader: object) -> list[object]:
-    """Return the samplers that `loader` takes its batches from, outermost first, wrapped ones included."""
-    found: list[object] = [loader]
-    for outer in found:
-        for name in ("batch_sampler", "sampler"):
-            inner = getattr(outer, name, None)
-            if inner is not None and not any(inner is known for known in found):
-                found.append(inner)
-    return found[1:]
-
-
 def _asked_by_stateful_loader() -> bool:
     """Return whether the state is asked for by torchdata's StatefulDataLoader, just when it takes a batch."""
     caller = sys._getframe(3)  # noqa: SLF001  (who called state_dict or account)
@@ -329,7 +352,7 @@ def _as_position(value: object) -> int:
         raise PlanError(f"start must be an integer, a position of the plan, but got {value!r}") from None
 
 
-def _check_place(place: Place, plan: Plan) -> None:
+def check_place(place: Place, plan: Plan) -> None:
     """Check that a sampler's place is that of its plan."""
     if place.position != plan.issued:
         raise StateError(f"state position must be {plan.issued}, as in its plan, but got {place.position}")

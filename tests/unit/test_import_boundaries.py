@@ -23,6 +23,13 @@ MAY_USE: dict[str, set[str]] = {
     "sampler": BASE | {"mixture", "plan", "course", "ledger"},
     "dataset": BASE | {"mixture", "plan", "sources"},
     "ledger": BASE,
+    "delivery": BASE | {"plan", "course", "dataset"},
+    "steps": BASE | {"mixture", "plan", "course", "sampler", "delivery", "ledger"},
+    "losses": BASE,
+    "run_log": BASE | {"ledger", "plan"},
+    "mix_run": BASE | {"plan", "steps", "delivery", "ledger", "losses", "run_log"},
+    "report": BASE | {"run_log"},
+    "train": BASE | {"manifest", "sources", "mixture", "plan", "steps", "ledger", "run_log", "mix_run", "integrations"},
 }
 ENDS = {"__init__", "cli", "integrations"}  # may use everything; nothing uses them
 # Against the flow, and therefore inside a function: `Mixture.plan` makes a plan.

@@ -173,7 +173,7 @@ def test_events_are_lines_of_json(tmp_path) -> None:
     assert (first["stage"], first["step"]) == ("dataset_mix_progress", 3)
     assert first["sources"]["a"] == {
         "scheduled_rows": 3, "filtered_rows": 1, "trained_rows": 1, "target_tokens": 7,
-        "row_share": 0.5, "token_share": 7 / 12,
+        "scheduled_share": 0.6, "row_share": 0.5, "token_share": 7 / 12,
     }  # fmt: skip
     assert (last["stage"], last["epoch"]) == ("dataset_mix_epoch_end", 0)
 
