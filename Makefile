@@ -39,7 +39,7 @@ FORCE:
 	$(PIP) --no-build-isolation --editable '.[dev]'
 	@touch $@
 
-demo: setup ## mix real files, stop, resume, and draw what happened
+demo: setup ## mix real files, stop, resume, train a tiny model on them, and report what happened
 	$(BIN)/python examples/demo.py
 
 test: test-cpp test-python ## all tests
@@ -51,6 +51,7 @@ test-cpp:
 	ctest --preset dev
 
 test-python: setup
+	@bash requirements/system.sh browser
 	$(BIN)/python -m pytest
 
 asan: ## the C++ tests under AddressSanitizer and UBSan

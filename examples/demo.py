@@ -1,9 +1,11 @@
-"""Mix three real corpora, stop in the middle, go on with twice the processes, and check that nothing changed.
+"""Mix three real corpora, stop, go on with twice the processes, check that nothing changed, and train a tiny model.
 
-Run `make demo`, or `python examples/demo.py`. The picture goes to demo-output/.
+Run `make demo`, or `python examples/demo.py`. The picture, the run and its report go to demo-output/.
 """
 
 import json
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +33,7 @@ STOP_AFTER = 57  # batches, in the middle of a window of the order
 
 NEXT = """\
   .venv/bin/cuvee plan examples/data/mix.json    what a mix will do; edit a copy
+  .venv/bin/cuvee train --help                   the same with a model of yours
   .venv/bin/python examples/token_shares.py      shares of tokens, not of rows
   .venv/bin/python examples/replay.py            weights that change in the run
   docs/quickstart.md                             your own training loop"""
@@ -142,6 +145,17 @@ def save_picture(plan: Plan, rows: Rows) -> Path:
     return OUTPUT / "shares.png"
 
 
+def train_tiny() -> Path:
+    """Train a tiny model on the mix with the command line, in seconds, and return the path of the report."""
+    run = OUTPUT / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    limits = ["--max-length", "400", "--batch-size", "16", "--max-steps", "40"]
+    cuvee = [sys.executable, "-m", "cuvee"]
+    subprocess.run([*cuvee, "train", MIX, "--ckpt", "tiny", *limits, "--output-dir", run], check=True)
+    subprocess.run([*cuvee, "report", run], check=True, stdout=subprocess.DEVNULL)
+    return run / "report.html"
+
+
 def main() -> int:
     """Run the demo; the exit code is 1 if the interrupted run differs from the uninterrupted one."""
     console, began = Console(highlight=False), time.perf_counter()
@@ -168,6 +182,9 @@ def main() -> int:
 
     console.rule("[bold]5  The picture", align="left")
     console.print(f"  requested and realised shares: {save_picture(plan, resumed).relative_to(ROOT)}\n")
+
+    console.rule("[bold]6  A tiny model, trained on the mix by `cuvee train`; long rows are left out", align="left")
+    console.print(f"  shares, losses and throughput of the run: {train_tiny().relative_to(ROOT)}\n")
 
     console.rule("[bold]What to try next", align="left")
     console.print(f"{NEXT}\n\ndone in {time.perf_counter() - began:.0f} s")

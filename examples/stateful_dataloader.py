@@ -1,4 +1,7 @@
-"""torchdata's StatefulDataLoader: it keeps the sampler's place itself, so its own state_dict is all you save."""
+"""torchdata's StatefulDataLoader: it keeps the sampler's place itself, so its own state_dict is all you save.
+
+The loop goes through `sampler.track`, which compares every batch of the first epoch with the plan.
+"""
 
 import json
 from itertools import islice
@@ -12,10 +15,10 @@ from cuvee import MixedDataset, Mixture, MixtureSampler
 MIX = Path(__file__).parent / "data" / "mix.json"
 
 
-def loader_of(mixture: Mixture) -> StatefulDataLoader[Any]:
-    """Return a loader with two workers over one epoch."""
+def loader_of(mixture: Mixture) -> tuple[MixtureSampler, StatefulDataLoader[Any]]:
+    """Return a sampler and a loader with two workers over one epoch."""
     sampler = MixtureSampler(mixture.plan(), batch_size=32)
-    return StatefulDataLoader(MixedDataset(mixture), batch_sampler=sampler, num_workers=2)
+    return sampler, StatefulDataLoader(MixedDataset(mixture), batch_sampler=sampler, num_workers=2)
 
 
 def rows_of(batch: dict[str, Any]) -> list[tuple[str, int]]:
@@ -30,10 +33,10 @@ def main() -> None:
     seen: list[tuple[str, int]] = []
     state = None
     for batches in (30, 50, None):
-        loader = loader_of(mixture)
+        sampler, loader = loader_of(mixture)
         if state is not None:
             loader.load_state_dict(json.loads(state))
-        for batch in islice(loader, batches):
+        for batch in islice(sampler.track(loader), batches):
             seen += rows_of(batch)
         print(f"{len(seen)} rows so far")
         state = json.dumps(loader.state_dict())

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Check for the system packages that a build needs; `system.sh test` also for those of the C++ tests.
 # As root on Debian and its kin, install what is missing; otherwise say what to install, and fail.
+# `system.sh browser` looks for the browser that tests of reports use; without one they are skipped.
 set -euo pipefail
 
 python=${PYTHON:-python3}
@@ -40,6 +41,17 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
   found=$("$python" --version 2>/dev/null || echo "no $python")
   echo "Python must be 3.11 or newer, but got: $found. Name another with: make PYTHON=python3.12" >&2
   exit 1
+fi
+if [[ $wanted == browser ]]; then
+  if ! { command -v chromium && command -v chromedriver; } >/dev/null; then
+    if command -v apt-get >/dev/null && ((EUID == 0)); then
+      echo 'installing system packages: chromium chromium-driver'
+      apt update && apt install --yes --no-install-recommends chromium chromium-driver || echo 'apt-get failed' >&2
+    else
+      echo 'chromium and chromedriver are missing: tests of the report in a browser will be skipped'
+    fi
+  fi
+  exit 0
 fi
 find_missing
 if ((${#missing[@]})) && command -v apt-get >/dev/null && ((EUID == 0)); then

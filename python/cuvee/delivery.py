@@ -178,7 +178,7 @@ def story_of(deal: Deal, step: int, rows: int, numbers: list[int]) -> str:
     if len(ranks) > 1 or any(after - before != 1 for before, after in pairwise(along)):
         steps = {after - before for before, after in pairwise(numbers)}
         if len(steps) == 1 and min(steps) > 1:
-            return f"they are every {min(steps)}th row of the order, dealt a second time"
+            return f"they are one row in {min(steps)} of the order, dealt a second time"
         return "they come in a shuffled order"
     (rank,), first, due = ranks, along[0], step * deal.rows
     if rank != deal.rank:

@@ -141,7 +141,7 @@ class MixtureSampler(Sampler[Any]):
     def upcoming(self) -> int:
         """The number of the epoch that the next iteration goes through: `epoch`, or the one after if that is over."""
         course = self._course
-        over = course.finished or course.is_over() or (course.handed > 0 and course.ends_at(course.handed))
+        over = course.finished or (course.ends_at(course.handed) if course.handed else course.is_over())
         consumed = self._taken is None or self._taken == course.handed
         return self.epoch + int(over and consumed)
 
@@ -270,7 +270,7 @@ class MixtureSampler(Sampler[Any]):
         course = self._course
         if self._taken and not (self._taken == course.handed and course.ends_at(course.handed)):
             self._course = Course(self.plan, self._deal, course.place(self._taken))
-            self._course.accounted = course.accounted
+            self._unaccounted.append((self.plan, course.accounted, self._course.base.position))
             self._taken = None
 
     def account(self, ledger: Ledger, batches: int | None = None) -> None:

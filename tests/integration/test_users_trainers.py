@@ -210,8 +210,13 @@ LIGHTNING = """
             mix.plan(), rank=trainer.global_rank, world_size=trainer.world_size, batch_size=BATCH)
         return DataLoader(MixedDataset(mix), batch_sampler=sampler)
 
+    def single(trainer):
+        mix = mixture()
+        return DataLoader(MixedDataset(mix), batch_size=BATCH, sampler=MixtureSampler(mix.plan()))
+
     seen = {
         "dealt": fit(dealt),
+        "single": fit(single),
         "sampled": fit(sampled, epochs=2, use_distributed_sampler=False),
         "sampled by default": fit(sampled),
         "plain": fit(plain),
@@ -256,4 +261,5 @@ def test_lightning_in_two_processes_delivers_the_plan_or_says_what_to_change(tmp
     assert [key for pair in zip(*dealt, strict=True) for key in pair] == order(0)
     for rank in ranks:
         assert "use_distributed_sampler=False" in rank["sampled by default"]
+        assert "lightning's DistributedSamplerWrapper around it, which shuffles" in rank["single"]
         assert "DistributedSampler(view, shuffle=False)" in rank["plain"]

@@ -526,3 +526,57 @@ def test_account_adds_only_what_is_new() -> None:
         assert int(ledger.scheduled.sum()) == 10 * number
     sampler.account(ledger)
     assert ledger.scheduled.tolist() == [50, 30, 20]
+
+
+# --- going on after a break
+
+
+@settings(max_examples=60)
+@given(
+    stops=st.lists(st.integers(1, 30), min_size=1, max_size=12),
+    world_size=st.integers(1, 3),
+    batch_size=st.sampled_from([None, 3, 10]),
+    drop_last=st.booleans(),
+    filtered=st.booleans(),
+)
+def test_keep_place_goes_on_after_what_was_tracked(stops, world_size, batch_size, drop_last, filtered) -> None:
+    mix = limited(150) if filtered else small(100)
+    plain, broken = (
+        MixtureSampler(mix.plan(), world_size=world_size, batch_size=batch_size, drop_last=drop_last) for _ in range(2)
+    )
+    ledgers = [Ledger(mix.names) for _ in range(2)]
+    seen = []
+    for stop in stops:
+        broken.keep_place()
+        epoch = broken.upcoming
+        for number, item in enumerate(broken.track(broken), start=1):
+            assert broken.epoch == epoch
+            seen.append(item)
+            if number == stop:
+                break
+    whole = itertools.chain.from_iterable(plain.track(plain) for _ in stops)
+    assert seen == list(itertools.islice(whole, len(seen)))
+    for sampler, ledger in zip((plain, broken), ledgers, strict=True):
+        sampler.account(ledger)
+    assert ledgers[0].scheduled.tolist() == ledgers[1].scheduled.tolist()
+    assert broken.state_dict() == plain.state_dict()
+
+
+def test_keep_place_without_tracking_changes_nothing() -> None:
+    sampler = MixtureSampler(small().plan(), batch_size=10)
+    first = next(iter(sampler))
+    sampler.keep_place()
+    assert next(iter(sampler)) == first
+
+
+def test_upcoming_is_the_epoch_that_comes_next() -> None:
+    sampler = MixtureSampler(small(100).plan(), batch_size=10)
+    assert sampler.upcoming == 0
+    for number, _ in enumerate(sampler.track(sampler), start=1):
+        assert (sampler.epoch, sampler.upcoming) == (0, int(number == 10))
+    state = sampler.state_dict()
+    sampler = MixtureSampler(small(100).plan(), batch_size=10)
+    sampler.load_state_dict(state)
+    assert (sampler.epoch, sampler.upcoming) == (0, 1)
+    next(iter(sampler.track(sampler)))
+    assert (sampler.epoch, sampler.upcoming) == (1, 1)

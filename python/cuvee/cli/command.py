@@ -14,7 +14,7 @@ import typer
 
 from cuvee.errors import CuveeError
 
-from . import INTERRUPTED, plan, preview, schema, verify
+from . import INTERRUPTED, plan, preview, report, schema, train, verify
 from .output import complain, sentence_of
 
 BAD_INPUT = 2
@@ -27,6 +27,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 app.command("plan", short_help="Show what an epoch will give.")(plan.plan)
 app.command("preview", short_help="Show rows in the order of training.")(preview.preview)
 app.command("verify", short_help="Compare a plan or checkpoint with the data.")(verify.verify)
+app.command("train", cls=train.GroupedCommand, short_help="Train a model on a mixture.")(train.train)
+app.command("report", short_help="Make a page of charts of a run.")(report.report)
 app.command("schema", short_help="Print the JSON Schema of manifests.")(schema.schema)
 
 

@@ -6,16 +6,17 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cuvee.errors import ManifestError, PlanError
+from cuvee.errors import PlanError
 
 from .output import working
 
 if TYPE_CHECKING:
     from cuvee import Manifest, Mixture
+    from cuvee.mixture.given import GivenMixture
 
 MOST_SHOWN = 1 << 20  # limits up to here are named by the last value they allow
 EXHAUSTIONS = ("stop", "cycle", "renormalize")
@@ -129,23 +130,6 @@ EpochOption = Annotated[
 ]
 
 
-def _loaded(path: Path) -> Manifest:
-    """Return the manifest in a file, and say so where the file is data instead."""
-    from cuvee import manifest
-    from cuvee.manifest.records import show
-    from cuvee.sources.files import has_data_suffix
-
-    try:
-        return manifest.load(path)
-    except ManifestError:
-        if path.suffix.lower() == ".json" or not has_data_suffix(path.name):
-            raise
-    raise ManifestError(
-        f"MANIFEST must be a JSON file that describes a mixture, but got {show(str(path), most=400)}, which looks like "
-        f"data; mix data with --dataset-source NAME={path}:WEIGHT, given at least twice"
-    )
-
-
 def same_place(one: Path, other: Path) -> bool:
     """Tell whether two paths lead to the same file."""
     if one.exists() and other.exists():
@@ -187,30 +171,12 @@ class MixtureInput:
     length_column: str | None
 
     def __post_init__(self) -> None:
-        given = self._forms()
-        if len(given) != 1:
-            raise ManifestError(
-                "mixture must be given once, as MANIFEST, --dataset-mix-config or --dataset-source, but got "
-                + (" and ".join(given) or "none")
-            )
-        settings = self._inline_settings()
-        if settings and not self.sources:
-            raise ManifestError(
-                f"{next(iter(settings))} must come with --dataset-source, but got a manifest: {self.path_text!r}; "
-                "set it there"
-            )
-        if len(self.sources) == 1:
-            raise ManifestError(f"--dataset-source must be given at least twice, but got only {self.sources[0]!r}")
+        self._given()
 
     @property
     def path(self) -> Path | None:
         """The manifest's file; None if the mixture is inline."""
         return self.manifest or self.config
-
-    @property
-    def path_text(self) -> str:
-        """The mixture as messages name it."""
-        return str(self.path) if self.path else "--dataset-source"
 
     def open(self, *, output: Path | None = None) -> Mixture:
         """Read the description, open every source and return the mixture.
@@ -221,35 +187,21 @@ class MixtureInput:
         from cuvee import Mixture
         from cuvee.sources import load_function
 
-        document = _loaded(self.path) if self.path else self._inline_manifest()
+        document = self._given().document()
         if output is not None:
             _check_not_read(output, document, self.loader)
         with working(f"Opening {len(document.sources)} sources"):
             loader = load_function(self.loader) if self.loader is not None else None
             return Mixture.from_manifest(document, loader=loader, length_column=self.length_column)
 
-    def _inline_manifest(self) -> Manifest:
-        from cuvee import manifest
+    def _given(self) -> GivenMixture:
+        from cuvee.mixture.given import GivenMixture
 
-        return manifest.from_inline(
-            self.sources,
-            seed=42 if self.seed is None else self.seed,
-            exhaustion=self.exhaustion or "cycle",
-            samples_per_epoch=cast("int | Literal['all_seen'] | None", self.samples_per_epoch),
+        return GivenMixture(
+            manifest=self.manifest,
+            config=self.config,
+            sources=self.sources,
+            seed=self.seed,
+            exhaustion=self.exhaustion,
+            samples_per_epoch=self.samples_per_epoch,
         )
-
-    def _forms(self) -> list[str]:
-        forms: dict[str, Any] = {
-            f"MANIFEST {str(self.manifest)!r}": self.manifest,
-            f"--dataset-mix-config {str(self.config)!r}": self.config,
-            f"--dataset-source {self.sources[0]!r}" if self.sources else "": self.sources,
-        }
-        return [form for form, value in forms.items() if value]
-
-    def _inline_settings(self) -> dict[str, Any]:
-        settings = {
-            "--dataset-mix-seed": self.seed,
-            "--dataset-mix-exhaustion": self.exhaustion,
-            "--dataset-mix-samples-per-epoch": self.samples_per_epoch,
-        }
-        return {f"{option} {value}": value for option, value in settings.items() if value is not None}

@@ -75,7 +75,7 @@ def printable(text: str) -> str:
 def sentence_of(error: Exception) -> str:
     """Return what an error says: one of ours as it is, one of the argument parser with the option's name in front."""
     if isinstance(error, ModuleNotFoundError):
-        return f"package {error.name!r} must be installed to open sources, but got none; {INSTALL_HF}"
+        return f"package {error.name!r} must be installed for this, but got none; {INSTALL_HF}"
     message, option = getattr(error, "message", None), getattr(error, "param", None)
     if option is not None and isinstance(message, str) and message.startswith("must "):
         return f"{max(option.opts, key=len)} {message}"

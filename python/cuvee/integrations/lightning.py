@@ -178,7 +178,8 @@ class LedgerCallback(Callback):
         self._held: list[tuple[Any, Any]] = []  # metadata and tokens of batches not counted yet
         self._log: RunLog | None = None
         self._told: Plan | None = None  # the plan whose epoch the log was told of last
-        self._step = 0  # of the last event
+        self._step = 0  # of the last event of progress
+        self._trained = 0  # optimizer steps before the batch under way
 
     def totals(self) -> Ledger:
         """Return the counts of all processes so far; every process must call."""
@@ -205,7 +206,7 @@ class LedgerCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin the run's record, or go on with it."""
-        self._step = trainer.global_step
+        self._step = self._trained = trainer.global_step
         if self._log is not None:
             resumed_from = None if trainer.ckpt_path is None else str(trainer.ckpt_path)
             sizes = {"world_size": self._data.sampler.world_size}
@@ -225,9 +226,6 @@ class LedgerCallback(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """End the run's record."""
         if self._log is not None:
-            total = self.totals()
-            if self._data.sampler.upcoming > self._data.sampler.epoch:
-                self._log.epoch_end(total, step=trainer.global_step, plan=self._data.sampler.plan)
             self._log.end(step=trainer.global_step, metrics={})
 
     def state_dict(self) -> dict[str, Any]:
@@ -251,19 +249,21 @@ class LedgerCallback(Callback):
             self.ledger.add_batch(metadata, tokens.cpu() if hasattr(tokens, "cpu") else tokens)
 
     def _tell(self, log: RunLog, trainer: Trainer, outputs: Any) -> None:
+        """Tell of a plan whose first batch this was, of the run now and then, and of an epoch whose last it was."""
         sampler, step = self._data.sampler, trainer.global_step
         if self._told is not sampler.plan:
-            if self._told is not None:
-                log.epoch_end(self.totals(), step=self._step, plan=self._told)
             self._told = sampler.plan
-            log.plan(sampler.plan, step=self._step)
+            log.plan(sampler.plan, step=self._trained)
+        self._trained = step
         every = self._every or trainer.log_every_n_steps  # type: ignore[attr-defined]
         if step - self._step >= max(every, 1):
-            loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-            place = sampler.state_dict()["position"]
-            metrics = {} if loss is None else {"loss": float(loss)}
-            log.progress(self.totals(), step=step, epoch=sampler.epoch, position=place, losses={}, metrics=metrics)
             self._step = step
+            loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+            position = sampler.state_dict()["position"]
+            metrics = {} if loss is None else {"loss": float(loss)}
+            log.progress(self.totals(), step=step, epoch=sampler.epoch, position=position, losses={}, metrics=metrics)
+        if sampler.upcoming > sampler.epoch:
+            log.epoch_end(self.totals(), step=step, plan=sampler.plan)
 
 
 def _goes_on(plan: Plan) -> bool:

@@ -16,7 +16,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, RemoveColumnsColla
 
 from ..cache import write_atomically
 from ..dataset import META, PADDING, MixedDataset
-from ..errors import StateError
+from ..errors import PlanError, StateError
 from ..losses import MASKED, CausalLoss, ForwardLosses, target_counts
 from ..mix_run import MixRun, Standing
 from ..run_log import RunLog
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 STATE_FILE = "dataset_mix_state.json"
 DRAWS = "cuvee_draws"  # of a batch: source, row and cycle of each of its rows
+REARRANGING = ("packing", "padding_free", "shuffle_dataset")  # arguments of trainers that prepare rows, as TRL's do
 MOST_LOGGED = 32  # sources whose shares and losses stand in the Trainer's own logs
 
 
@@ -43,12 +44,22 @@ class MixtureCollator:
         self._ids = {name: source for source, name in enumerate(names)}
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the batch with `DRAWS`, int64 of shape (n, 3); rows that are padding have no target in it."""
+        """Return the batch with `DRAWS`, int64 of shape (n, 3); rows that are padding have no target in it.
+
+        Raises:
+            PlanError: if the collator runs rows together, so that nothing of a batch can be told apart by source.
+        """
         metas = [row.pop(META) for row in rows]
         draws = torch.tensor([[self._ids[meta["source"]], meta["source_index"], meta["cycle"]] for meta in metas])
         batch = dict(self._collator(rows))
-        if isinstance(batch.get("labels"), torch.Tensor):
-            batch["labels"][draws[:, 2] == PADDING] = MASKED
+        labels = batch.get("labels")
+        if isinstance(labels, torch.Tensor):
+            if len(labels) != len(draws):
+                raise PlanError(
+                    f"labels must have one row for each of {len(draws)} rows, but got shape {tuple(labels.shape)}; use "
+                    "a collator that pads rows instead of running them together"
+                )
+            labels[draws[:, 2] == PADDING] = MASKED
         return {**batch, DRAWS: draws}
 
 
@@ -81,8 +92,10 @@ class MixtureTrainerMixin(TrainerBase):
         mix: the run's accounts, once training has begun.
 
     Raises:
+        SourceError: if `train_dataset` has, or was left by the trainer with, another number of rows than the sources.
         StateError: on resuming, if the checkpoint is of another mixture or of steps of another size.
-        PlanError: while training, if what arrives is not what the plan says.
+        PlanError: if the trainer's arguments would change number or order of the rows; while training, if what arrives
+            is not what the plan says.
     """
 
     mix: MixRun
@@ -97,9 +110,11 @@ class MixtureTrainerMixin(TrainerBase):
         accept_changes: Iterable[str] = (),
         **kwargs: Any,
     ) -> None:
+        refuse_other_rows(kwargs.get("args", args[1] if len(args) > 1 else None))
+        MixedDataset(mixture, data=train_dataset)  # says what is wrong with them before they are prepared
         super().__init__(*args, **{**kwargs, "train_dataset": train_dataset})
         self.mixture = mixture
-        self._mix_dataset = MixedDataset(mixture, data=train_dataset)
+        self._mix_dataset = MixedDataset(mixture, data=self.mix_rows())
         self._mix_log_dir = mix_log_dir
         self._mix_accepted = tuple(accept_changes)
         self._mix_checkpoint: Path | None = None
@@ -175,6 +190,10 @@ class MixtureTrainerMixin(TrainerBase):
             self.mix_standing(now, logs)
         super().log(logs, *args, **kwargs)
 
+    def mix_rows(self) -> Any:
+        """Return what to read rows from: `train_dataset` as the trainer prepared it; None for the sources' own data."""
+        return self.train_dataset
+
     def mix_standing(self, now: Standing, logs: Mapping[str, float]) -> None:
         """Take note of where the run stands, whenever the Trainer logs; for those who derive from this class."""
 
@@ -245,9 +264,10 @@ class MixCallback(TrainerCallback):
         checkpoint = trainer._mix_checkpoint  # noqa: SLF001  (one class in two, as callbacks demand)
         mix.start(None if checkpoint is None else checkpoint.name, **trainer.mix_facts())
 
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Count the step."""
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """Count the step, and have the last one logged."""
         self._trainer.mix.stepped()
+        control.should_log |= state.global_step >= state.max_steps
 
     def on_save(self, *_: Any, **__: Any) -> None:
         """Write the run's state into the checkpoint just written, as its last file."""
@@ -261,6 +281,20 @@ class MixCallback(TrainerCallback):
         """End the run's record."""
         trainer = self._trainer
         trainer.mix.finish({}, max_steps=trainer.max_steps_reached())
+
+
+def refuse_other_rows(config: object) -> None:
+    """Raise if a trainer's arguments would have it change number or order of the rows that it prepares.
+
+    Raises:
+        PlanError: naming the argument.
+    """
+    for name in REARRANGING:
+        if getattr(config, name, False):
+            raise PlanError(
+                f"{name} must be False to train on a mixture, but got {getattr(config, name)!r}; its plan needs every "
+                "row by itself and in its place"
+            )
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..manifest import Manifest, SourceSpec, resolve_weights, source_path
+from ..manifest import Manifest, SourceSpec, resolve_weights
+from ..manifest.locations import resolve_path
 from ..manifest.policies import WeightPolicy
 from ..sources import fingerprint_of, lengths_of, open_sources
 from .source import Source, passing_tokens
@@ -36,7 +37,7 @@ def sources_of(
     sources = []
     for spec in manifest.sources:
         rows = data[spec.name]
-        fingerprint = _fingerprint(manifest, spec, rows, loader)
+        fingerprint = content_of(spec, rows, folder=manifest.folder, loader=loader)
         lengths = None
         if in_tokens or manifest.max_length is not None or tokenizer is not None or length_column is not None:
             lengths = lengths_of(
@@ -52,15 +53,40 @@ def sources_of(
                 fingerprint=fingerprint,
             )
         )
-    return sources if manifest.weights is None else _weighted(sources, manifest, manifest.weights)
+    if manifest.weights is None:
+        return sources
+    return weighted(
+        sources,
+        manifest.weights,
+        unit=manifest.unit,
+        samples_per_epoch=manifest.samples_per_epoch,
+        max_length=manifest.max_length,
+    )
 
 
-def _weighted(sources: list[Source], manifest: Manifest, policy: WeightPolicy) -> list[Source]:
-    """Return the sources with the weights of the manifest's policy, sizes being in the mixture's unit."""
-    in_tokens = manifest.unit == "tokens"
-    sizes = [passing_tokens(source, manifest.max_length) if in_tokens else source.rows for source in sources]
-    budget = manifest.samples_per_epoch if isinstance(manifest.samples_per_epoch, int) and not in_tokens else None
-    weights = resolve_weights(policy, sizes, budget)
+def weighted(
+    sources: Sequence[Source],
+    policy: WeightPolicy,
+    *,
+    unit: str,
+    samples_per_epoch: int | str | None,
+    max_length: int | None,
+) -> list[Source]:
+    """Return the sources with the weights of a policy.
+
+    Args:
+        sources: their weights are not looked at.
+        policy: works weights out from the sources' sizes.
+        unit: what sizes are in, "rows" or "tokens" of the rows that pass.
+        samples_per_epoch: rows of an epoch, for policies that ask for a budget.
+        max_length: rows with more tokens do not pass.
+
+    Raises:
+        ManifestError: the policy cannot be met.
+    """
+    in_tokens = unit == "tokens"
+    sizes = [passing_tokens(source, max_length) if in_tokens else source.rows for source in sources]
+    budget = samples_per_epoch if isinstance(samples_per_epoch, int) and not in_tokens else None
     return [
         Source(
             source.name,
@@ -70,12 +96,19 @@ def _weighted(sources: list[Source], manifest: Manifest, policy: WeightPolicy) -
             max_epochs=source.max_epochs,
             fingerprint=source.fingerprint,
         )
-        for source, weight in zip(sources, weights, strict=True)
+        for source, weight in zip(sources, resolve_weights(policy, sizes, budget), strict=True)
     ]
 
 
-def _fingerprint(manifest: Manifest, spec: SourceSpec, data: object, loader: Callable[..., Any] | None) -> str | None:
-    """Return the content identity of a source: of its file or folder if all of it is used, else of what was opened."""
-    path = Path(source_path(manifest, spec))
+def content_of(spec: SourceSpec, rows: object, *, folder: Path, loader: Callable[..., Any] | None) -> str | None:
+    """Return the content identity of a source: of its file or folder if all of it is used, else of what was opened.
+
+    Args:
+        spec: how the manifest describes it.
+        rows: what was opened.
+        folder: where relative paths start.
+        loader: the user's function that made the rows.
+    """
+    path = Path(resolve_path(spec.path, folder))
     whole = loader is None and spec.split is None and spec.columns is None
-    return fingerprint_of(path if whole and path.exists() else data)
+    return fingerprint_of(path if whole and path.exists() else rows)

@@ -164,7 +164,8 @@ def _warnings(source: dict[str, Any], unit: str) -> list[str]:
     if source["cycles"] > MANY_PASSES:
         warnings.append(f"each row of {name} is drawn {source['cycles']:.3g} times on average")
     if source.get("rows_filtered"):
-        warnings.append(f"{name} has {source['rows_filtered']} rows over the length limit, which are skipped")
+        some = "all" if source["rows_filtered"] == source["rows_selected"] else source["rows_filtered"]
+        warnings.append(f"{name} has {some} of its rows over the length limit, which are skipped")
     share, tokens = source["observed_proportion"], source.get("token_proportion")
     if unit == "rows" and tokens is not None and abs(tokens - share) > TOKEN_GAP * share:
         warnings.append(

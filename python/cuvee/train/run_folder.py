@@ -1,0 +1,120 @@
+"""The folder of a run: what it is called, whether it can be written, and which checkpoints are in it."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+from ..errors import CuveeError
+from .launch import rank_info
+
+STATE_FILE = "dataset_mix_state.json"  # what makes the folder of a checkpoint whole
+EVENTS_FILE = "metrics.jsonl"
+LATEST = "latest"
+
+
+def new_run_folder() -> Path:
+    """Return a folder named after the time that does not exist yet; nothing is made.
+
+    Raises:
+        CuveeError: a launcher started several processes, whose clocks would name several folders.
+    """
+    world_size = rank_info().world_size
+    if world_size > 1:
+        raise CuveeError(
+            f"--output-dir must be given under a launcher, so that all {world_size} processes use one, but got none"
+        )
+    name = datetime.now().astimezone().strftime("%Y-%m-%d_%H-%M-%S")
+    tried = [Path("runs", name), *(Path("runs", f"{name}-{number}") for number in range(2, 100))]
+    return next((folder for folder in tried if not folder.exists()), tried[-1])
+
+
+def checkpoint_of(resume: str, output_dir: Path) -> Path:
+    """Return the folder of the checkpoint that `--resume` means.
+
+    Raises:
+        CuveeError: there is none, or it is not whole.
+    """
+    if resume == LATEST:
+        checkpoints = checkpoints_of(output_dir)
+        if not checkpoints:
+            raise CuveeError(
+                f"--resume latest must find a checkpoint in --output-dir, but got none in {str(output_dir)!r}; leave "
+                "--resume out to begin a run"
+            )
+        return checkpoints[-1]
+    checkpoint = Path(os.path.expanduser(resume))  # noqa: PTH111  (Path's fails where there is no such user)
+    if not _exists(checkpoint / STATE_FILE):
+        raise CuveeError(
+            f"--resume must be latest or the folder of a checkpoint, with {STATE_FILE} in it, but got {resume!r}"
+        )
+    return checkpoint
+
+
+def run_of(checkpoint: Path) -> Path:
+    """Return the folder of the run that a checkpoint is of."""
+    return Path(os.path.abspath(os.path.expanduser(checkpoint))).parent  # noqa: PTH100, PTH111  (keeps links as they are)
+
+
+def check_writable(option: str, folder: Path) -> None:
+    """Check that a folder is there to be written, or can be made; nothing is made here.
+
+    Raises:
+        CuveeError: naming the option and what is in the way.
+    """
+    try:
+        reason = _obstacle(folder)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+    if reason:
+        raise CuveeError(f"{option} must be a folder that can be written, but got {str(folder)!r}: {reason}")
+
+
+def check_unused(option: str, folder: Path) -> None:
+    """Check that a folder holds no run.
+
+    Raises:
+        CuveeError: naming the option and what to do instead.
+    """
+    if _exists(folder / EVENTS_FILE) or checkpoints_of(folder):
+        raise CuveeError(
+            f"{option} must hold no run yet, but got {str(folder)!r}, which does; go on with it by --resume latest, or "
+            "give another folder"
+        )
+
+
+def same_place(one: Path, other: Path) -> bool:
+    """Tell whether two paths lead to the same place, there or not."""
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def is_folder(path: str) -> bool:
+    """Tell whether there is a folder at a path, whatever the path is like."""
+    return os.path.isdir(os.path.expanduser(path))  # noqa: PTH111, PTH112  (Path's fail for odd names)
+
+
+def _obstacle(folder: Path) -> str:
+    """Return what stands in the way of writing into `folder`, or nothing."""
+    place = Path(os.path.abspath(folder))  # noqa: PTH100  (keeps links as they are)
+    place.exists()  # fails where the name is too long
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        return f"{str(place)!r} is no folder"
+    return "" if os.access(place, os.W_OK | os.X_OK) else f"{str(place)!r} is not writable"
+
+
+def checkpoints_of(folder: Path) -> list[Path]:
+    """Return the folders of whole checkpoints in the folder of a run, by their steps."""
+    found = [place for place in folder.glob("checkpoint-*") if _step_of(place) >= 0 and _exists(place / STATE_FILE)]
+    return sorted(found, key=_step_of)
+
+
+def _step_of(checkpoint: Path) -> int:
+    digits = checkpoint.name.removeprefix("checkpoint-")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else -1
+
+
+def _exists(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110  (Path's fails where a name is too long)
