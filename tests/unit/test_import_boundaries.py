@@ -1,4 +1,4 @@
-"""Dependencies point one way: manifest and sources -> mixture -> plan -> sampler and dataset -> command line."""
+"""Dependencies point one way: manifest and sources -> mixture -> plan -> sampler and dataset -> training -> commands."""
 
 import ast
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ MAY_USE: dict[str, set[str]] = {
     "mixture": BASE | {"manifest", "sources"},
     "plan": BASE | {"mixture"},
     "course": BASE | {"mixture", "plan"},
-    "sampler": BASE | {"mixture", "plan", "course", "ledger"},
+    "sampler": BASE | {"mixture", "plan", "course", "ledger", "delivery"},
     "dataset": BASE | {"mixture", "plan", "sources"},
     "ledger": BASE,
     "delivery": BASE | {"plan", "course", "dataset"},
@@ -28,10 +28,10 @@ MAY_USE: dict[str, set[str]] = {
     "losses": BASE,
     "run_log": BASE | {"ledger", "plan"},
     "mix_run": BASE | {"plan", "steps", "delivery", "ledger", "losses", "run_log"},
-    "report": BASE | {"run_log"},
+    "report": BASE | {"mixture", "run_log"},
     "train": BASE | {"manifest", "sources", "mixture", "plan", "steps", "ledger", "run_log", "mix_run", "integrations"},
 }
-ENDS = {"__init__", "cli", "integrations"}  # may use everything; nothing uses them
+ENDS = {"__init__", "__main__", "cli", "integrations"}  # may use everything; nothing uses them
 # Against the flow, and therefore inside a function: `Mixture.plan` makes a plan.
 DEFERRED = {("mixture", "plan")}
 

@@ -128,7 +128,7 @@ def test_each_process_needs_a_gpu_of_its_own_where_there_are_any() -> None:
 
 
 def test_training_arguments_follow_the_processes() -> None:
-    assert training_arguments_for(1, 1).keys() == {"use_cpu"}
+    assert training_arguments_for(1, 1).keys() == {"use_cpu", "ddp_find_unused_parameters"}
     assert training_arguments_for(2, 1)["ddp_find_unused_parameters"] is False
     assert training_arguments_for(2, 1, images=True)["ddp_find_unused_parameters"] is True
     assert training_arguments_for(2, 2)["save_only_model"] is True

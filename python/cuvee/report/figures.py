@@ -254,7 +254,7 @@ def _epoch_starts(run: Run) -> list[int]:
 
 def _mark(step: int, dash: str, colour: str) -> Figure:
     line = {"color": colour, "width": 1, "dash": dash}
-    return {"type": "line", "x0": step, "x1": step, "y0": 0, "y1": 1, "yref": "paper", "line": line, "layer": "between"}
+    return {"type": "line", "x0": step, "x1": step, "y0": 0, "y1": 1, "yref": "paper", "line": line, "opacity": 0.7}
 
 
 def _bound_lines(figure: Figure, bound: float, reached: float) -> None:

@@ -69,10 +69,9 @@ def training_arguments_for(world_size: int, tp_size: int, *, images: bool = Fals
         tp_size: number of processes that hold one model together.
         images: whether rows have images, so that a batch without any leaves weights unused.
     """
-    arguments: dict[str, Any] = {"use_cpu": trains_on_cpu()}
+    arguments: dict[str, Any] = {"use_cpu": trains_on_cpu(), "ddp_find_unused_parameters": images}
     if world_size > 1:
         arguments["average_tokens_across_devices"] = True
-        arguments["ddp_find_unused_parameters"] = images
         if arguments["use_cpu"]:
             arguments["ddp_backend"] = "gloo"
     if tp_size > 1:
