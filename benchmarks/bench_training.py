@@ -1,13 +1,15 @@
 """What a mixture costs a training loop: the tiny model on 32 x 256 tokens a step, plain, mixed, and over a peer's mix.
 
-One step is mostly the model, and what the mixture adds is less than a step varies by. So the mixture's own share is
-measured where the model is next to nothing: the same loops over a hollow model, the plain one's time taken off.
+A step is nearly all model, and what a mixture adds is less than steps vary by. So that is measured where there is hardly
+a model: the same loops over a hollow one, which gives logits of the same shape; the plain loop's time is taken off.
 """
 
 from __future__ import annotations
 
+import itertools
+import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,26 +17,25 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
-import transformers
-from torch.utils.data import ConcatDataset, DataLoader
-from transformers import LlamaConfig, LlamaForCausalLM
+from torch.utils.data import ConcatDataset, DataLoader, default_collate
+from transformers import LlamaForCausalLM, PrinterCallback, Trainer, TrainingArguments, default_data_collator
 
 import cuvee
 from cuvee.integrations.transformers import MixtureTrainer
-from cuvee.losses import SourceLosses, row_losses
+from cuvee.losses import SourceLosses, row_losses, target_counts
 from cuvee.train.model import tiny_config, tiny_model
-from harness import OURS, Case, Report, main, time_in_turns
+from harness import OURS, Case, Measure, Report, main, time_in_turns
 from workload import apportion, zipf
 
 ROWS, TOKENS, SOURCES = 32, 256, 8
 META = "__cuvee_meta__"
 PLAIN, PEER = "plain PyTorch", "datasets interleave_datasets"
-Batches = Callable[[], Iterable[dict[str, Any]]]
+MILLISECONDS = 1_000_000  # items a step counts for, so that nanoseconds an item are milliseconds a step
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A map-style source in memory: row i is the tensor `tokens[i]`."""
+class Texts:
+    """Map-style, in memory: row i is `tokens[i]`, all of it to be learnt."""
 
     tokens: torch.Tensor
 
@@ -42,4 +43,165 @@ class Row:
         return len(self.tokens)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"input_ids": self.tokens[index]}
+        return {"input_ids": self.tokens[index], "labels": self.tokens[index]}
+
+
+class Work:
+    """The same rows for every loop: `steps` steps of them, in sources whose sizes and weights are Zipf's."""
+
+    def __init__(self, steps: int) -> None:
+        weights = zipf(SOURCES)
+        random = torch.Generator().manual_seed(7)
+        sizes = apportion(steps * ROWS, weights).tolist()
+        self.steps = steps
+        self.sources = [Texts(torch.randint(7, 263, (size, TOKENS), generator=random)) for size in sizes]
+        self.mixture = cuvee.Mixture(
+            [cuvee.Source(f"s{k}", source, weights[k]) for k, source in enumerate(self.sources)],
+            samples_per_epoch=steps * ROWS,
+        )
+        self.everything: Any = ConcatDataset(self.sources)  # type: ignore[arg-type]
+        draws = self.mixture.plan().draws(0, steps * ROWS)
+        self.order = (np.cumsum([0, *sizes])[draws.source] + draws.row).tolist()  # the mixture's, in `everything`
+        parts = [datasets.Dataset.from_dict({"input_ids": source.tokens.numpy()}) for source in self.sources]
+        self.interleaved: Any = datasets.interleave_datasets(
+            [part.with_format("torch") for part in parts],
+            probabilities=weights.tolist(),
+            seed=1,
+            stopping_strategy="all_exhausted",
+        )
+        assert len(self.interleaved) >= steps * ROWS
+
+    def plain(self) -> Iterable[dict[str, Any]]:
+        """Return batches of the rows in the mixture's order, which was made beforehand."""
+        return DataLoader(self.everything, ROWS, sampler=self.order)
+
+    def peer(self) -> Iterable[dict[str, Any]]:
+        """Return as many batches of the peer's mix."""
+        return itertools.islice(DataLoader(self.interleaved, ROWS), self.steps)
+
+
+def hollow_model() -> LlamaForCausalLM:
+    """Return a model that is all logits."""
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 8}
+    torch.manual_seed(0)
+    return LlamaForCausalLM(type(tiny_config())(**{**tiny_config().to_dict(), **sizes, **heads}))
+
+
+def train_plain(model: Any, batches: Callable[[], Iterable[dict[str, Any]]]) -> None:
+    """Train as a loop without a mixture does."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for batch in batches():
+        tokens = batch["input_ids"]
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def with_metadata(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Collate rows, their metadata beside them."""
+    metadata = [row.pop(META) for row in rows]
+    return {**default_collate(rows), META: metadata}
+
+
+def train_mixed(model: Any, work: Work) -> cuvee.Ledger:
+    """Train on the mixture: each batch compared with the plan, rows, tokens and losses counted per source."""
+    names = work.mixture.names
+    ids = {name: source for source, name in enumerate(names)}
+    sampler = cuvee.MixtureSampler(work.mixture.plan(), batch_size=ROWS)
+    dataset: Any = cuvee.MixedDataset(work.mixture)
+    loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=with_metadata)
+    ledger, losses = cuvee.Ledger(names), SourceLosses(names)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for batch in sampler.track(loader):
+        tokens, metadata = batch["input_ids"], batch[META]
+        targets = target_counts(tokens)
+        rows = row_losses(model(input_ids=tokens).logits, tokens)
+        (rows.sum() / targets.sum()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        ledger.add_batch(metadata, targets)
+        losses.add([ids[meta["source"]] for meta in metadata], rows.detach(), targets)
+    sampler.account(ledger)
+    assert None not in losses.take().values()
+    return ledger
+
+
+def train_trainer(kind: type[Trainer], model: Any, folder: str, work: Work, **data: Any) -> None:
+    """Train with a Trainer of transformers as many steps."""
+    arguments = TrainingArguments(
+        folder,
+        per_device_train_batch_size=ROWS,
+        max_steps=work.steps,
+        logging_steps=10,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    trainer = kind(model=model, args=arguments, data_collator=default_data_collator, **data)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+
+
+def check(work: Work) -> None:
+    """Assert that the mixed loop trains on what the plain one does, and counts it."""
+    plain, mixed = hollow_model(), hollow_model()
+    train_plain(plain, work.plain)
+    ledger = train_mixed(mixed, work)
+    for one, other in zip(plain.parameters(), mixed.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    assert ledger.trained.tolist() == ledger.scheduled.tolist() == work.mixture.plan().counts(len(work.order)).tolist()
+    assert ledger.tokens.sum() == len(work.order) * (TOKENS - 1)
+
+
+def loops(model: Any, work: Work) -> dict[str, Case]:
+    """Return the loops to be timed."""
+    runs = {
+        OURS: partial(train_mixed, model, work),
+        PLAIN: partial(train_plain, model, work.plain),
+        PEER: partial(train_plain, model, work.peer),
+    }
+    return {name: Case(run=run, items=work.steps * MILLISECONDS) for name, run in runs.items()}
+
+
+def trainers(model: Any, work: Work, folder: str) -> dict[str, Case]:
+    """Return the Trainers to be timed."""
+    run = partial(train_trainer, model=model, folder=folder, work=work)
+    runs = {
+        OURS: partial(run, MixtureTrainer, mixture=work.mixture),
+        "plain Trainer": partial(run, Trainer, train_dataset=work.everything),
+    }
+    return {name: Case(run=run, items=work.steps * MILLISECONDS) for name, run in runs.items()}
+
+
+def own_share(report: Report, name: str, step: Case, hollow: Mapping[str, Case]) -> None:
+    """Keep what the mixture adds to a hollow step as a share of a real one, in each round."""
+    (plain,) = hollow.keys() - {OURS, PEER}
+    cases = {"step": step, OURS: hollow[OURS], PLAIN: hollow[plain]}
+    seconds = time_in_turns(cases, report.rounds)
+    whole, ours, theirs = ([s / cases[name].items for s in runs] for name, runs in seconds.items())
+    shares = [100 * (mine - bare) / full for full, mine, bare in zip(whole, ours, theirs, strict=True)]
+    report.add(
+        Measure(name=name, value=statistics.median(shares), unit="% of a step", low=min(shares), high=max(shares))
+    )
+
+
+def measure(report: Report) -> None:
+    """Measure plain loops, then transformers' Trainer."""
+    work, hollow_work = (Work(2), Work(4)) if report.quick else (Work(6), Work(40))
+    model, hollow = tiny_model(), hollow_model()
+    check(hollow_work)
+    steps, hollow_steps = loops(model, work), loops(hollow, hollow_work)
+    report.compare("training/step", steps, unit="ms/step")
+    report.compare("training/hollow step", hollow_steps, unit="ms/step")
+    own_share(report, "training/mixture's own share", steps[PLAIN], hollow_steps)
+    with tempfile.TemporaryDirectory() as folder:
+        hollow_trainers = trainers(hollow, hollow_work, folder)
+        report.compare("training/Trainer, step", trainers(model, work, folder), unit="ms/step")
+        report.compare("training/Trainer, hollow step", hollow_trainers, unit="ms/step")
+        own_share(report, "training/Trainer, mixture's own share", steps[PLAIN], hollow_trainers)
+
+
+if __name__ == "__main__":
+    main(measure)

@@ -15,7 +15,6 @@ from transformers.utils import logging
 from cuvee.train.launch import init_process_group, rank_info
 from cuvee.train.parallel import (
     ParallelTrainerMixin,
-    dp_rank_and_size,
     load_parallel_model,
     split_callbacks,
     training_arguments_for,
@@ -39,8 +38,8 @@ class DealtTrainer(ParallelTrainerMixin, Trainer):
     """Deals each batch of `BATCH` rows to the copies of the model, as the mixture's sampler does."""
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        info, model = rank_info(), self.model
-        rank, size = dp_rank_and_size(info.rank, info.world_size, getattr(model, "tp_size", None) or 1)
+        info, alike = rank_info(), getattr(self.model, "tp_size", None) or 1  # neighbours that hold one model together
+        rank, size = info.rank // alike, info.world_size // alike
         part = BATCH // size
         batches = [
             list(range(first + rank * part, first + (rank + 1) * part)) for first in range(0, STEPS * BATCH, BATCH)
@@ -53,7 +52,7 @@ def train(task: dict[str, Any]) -> None:
     logging.disable_progress_bar()
     init_process_group(use_cpu=True)
     info, tp_size, folder = rank_info(), task["tp_size"], Path(task["folder"])
-    _, copies = dp_rank_and_size(info.rank, info.world_size, tp_size)
+    copies = info.world_size // tp_size
     arguments = TrainingArguments(
         str(folder),
         per_device_train_batch_size=BATCH // copies,

@@ -145,7 +145,7 @@ class Course:
         return self.base.position > 0 and not self._fetch(0, self.base).items
 
     def ends_at(self, steps: int) -> bool:
-        """Return whether no step follows the first `steps` steps, which were handed out; deals with `drop_last` aside."""
+        """Return whether no step follows the first `steps`, which were handed out; deals with `drop_last` aside."""
         place, block = self.place(steps), self._block
         if place.position == len(self.plan):
             return True

@@ -22,9 +22,11 @@ SAYS = {
     "token_shares": r"weights of tokens: functions (60\.|59\.9)",
     "train_accelerate": "epoch 1: loss 2.*\nfunctions: 4000 rows",
     "train_lightning": "functions: 4000 rows",
+    "train_trainer": r"step 20: loss 3.*\nstep 40: loss 3.* facts 3\..*\nfunctions: 320 rows",
+    "train_trl": r"step 10: loss 4.*\nstep 20: loss 3.* facts 3\..*\nfunctions: 86 rows",
     "train_torchrun": "step 70: loss 2.*\nstep 125: loss 2.*'functions': 2000, 'reference': 1200, 'facts': 800",
 }
-CHATTY = {"train_lightning"}  # Lightning writes notes and advice to stderr
+CHATTY = {"train_lightning", "train_trainer", "train_trl"}  # these libraries write notes and advice to stderr
 # torchdata 0.11 calls what torch deprecates; two workers are many for one CPU
 WARNINGS = "error,ignore:'set_vital':UserWarning,ignore:This DataLoader will create:UserWarning"
 
@@ -51,7 +53,7 @@ def test_every_example_is_tested() -> None:
 
 @pytest.mark.parametrize("example", SAYS)
 def test_example_runs(example: str) -> None:
-    for package in ("torchdata", "accelerate", "lightning"):
+    for package in ("torchdata", "accelerate", "lightning", "trl"):
         pytest.importorskip(package)
     assert re.search(SAYS[example], run(f"examples/{example}.py", chatty=example in CHATTY))
 

@@ -51,7 +51,9 @@ def command(folder: Path, run: Path, **options: object) -> list[str]:
     """Return the arguments of a run over both sources."""
     given = {"output-dir": run, "batch-size": 8, "logging-steps": 1, **options}
     flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in given.items()]
-    sources = [f"--dataset-source={name}={folder / name}.jsonl:{share}" for name, share in (("plus", 0.7), ("and", 0.3))]
+    sources = [
+        f"--dataset-source={name}={folder / name}.jsonl:{share}" for name, share in (("plus", 0.7), ("and", 0.3))
+    ]
     return [sys.executable, "-m", "cuvee", "train", *sources, *flags]
 
 
@@ -197,7 +199,9 @@ def test_rows_over_the_limit_are_counted_as_filtered_and_batches_stay_full(folde
     assert sum(source["scheduled_rows"] for source in end["sources"].values()) == 117
     expected = recount(folder, epochs=1, samples=117, limit=30)
     assert told(end) == expected
-    assert all(filtered > 0 and scheduled == filtered + trained for scheduled, filtered, trained, _ in expected.values())
+    assert all(
+        filtered > 0 and scheduled == filtered + trained for scheduled, filtered, trained, _ in expected.values()
+    )
     trained = [
         sum(source["trained_rows"] for source in event["sources"].values())
         for event in of_stage(run, "dataset_mix_progress")

@@ -8,8 +8,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -28,7 +26,6 @@ from cuvee.train.parallel import (  # noqa: E402
     STATE_FILE,
     check_parallel,
     check_resume,
-    dp_rank_and_size,
     load_parallel_model,
     split_callbacks,
     training_arguments_for,
@@ -77,14 +74,6 @@ def test_as_many_ranks_are_launched_as_asked_for_unless_a_launcher_did() -> None
         ranks_to_launch(4, TORCHRUN)
     with pytest.raises(CuveeError, match=r"^--world-size must be an integer in \[1, 1048576\), but got 0$"):
         ranks_to_launch(0, {})
-
-
-@given(tp_size=st.integers(1, 16), copies=st.integers(1, 16))
-def test_ranks_that_hold_one_model_together_get_the_same_rows(tp_size: int, copies: int) -> None:
-    world_size = tp_size * copies
-    parts = [dp_rank_and_size(rank, world_size, tp_size) for rank in range(world_size)]
-    assert {size for _, size in parts} == {copies}
-    assert [part for part, _ in parts] == [part for part in range(copies) for _ in range(tp_size)]
 
 
 @pytest.mark.parametrize(

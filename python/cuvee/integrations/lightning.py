@@ -188,7 +188,7 @@ class LedgerCallback(Callback):
             self._data.sampler.account(self.ledger)
         return self.ledger.reduced()
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:  # noqa: ARG002
         """Begin the books of a fit.
 
         Raises:
@@ -204,7 +204,7 @@ class LedgerCallback(Callback):
         if self._log_dir is not None:
             self._log = RunLog(self._log_dir, rank=trainer.global_rank, names=self.ledger.names)
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
         """Begin the run's record, or go on with it."""
         self._step = self._trained = trainer.global_step
         if self._log is not None:
@@ -213,7 +213,12 @@ class LedgerCallback(Callback):
             self._log.start(step=self._step, resumed_from=resumed_from, **sizes)
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,  # noqa: ARG002
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,  # noqa: ARG002
     ) -> None:
         """Hold the batch to be counted, and tell the log now and then."""
         if self._data.counts:
@@ -223,7 +228,7 @@ class LedgerCallback(Callback):
         if self._log is not None:
             self._tell(self._log, trainer, outputs)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002
         """End the run's record."""
         if self._log is not None:
             self._log.end(step=trainer.global_step, metrics={})

@@ -7,6 +7,7 @@ from contextlib import redirect_stdout
 
 from .data import Data, open_data
 from .launch import launch, ranks_to_launch
+from .parallel import check_parallel, check_resume
 from .settings import TrainSettings
 
 __all__ = ["Data", "TrainSettings", "open_data", "train"]
@@ -25,6 +26,8 @@ def train(settings: TrainSettings, data: Data | None = None) -> None:
         CuveeError: something given is wrong; nothing has been trained then.
     """
     data = data or open_data(settings)
+    check_parallel(settings.world_size, settings.tp_size)
+    check_resume(settings.tp_size, settings.checkpoint)
     processes = ranks_to_launch(settings.world_size)
     if processes > 1:
         launch(_rank, settings, world_size=processes)

@@ -107,7 +107,7 @@ def _entry(tokens: Iterator[_Token], option: str, place: str) -> Entry | None:
 def _tokens(path: Path) -> Iterator[_Token]:
     """Yield the tokens of the file's one document; nothing is ever built of them, so nothing can explode."""
     try:
-        import yaml  # type: ignore[import-untyped]
+        import yaml
     except ModuleNotFoundError as error:
         raise CuveeError(f"package {error.name!r} must be installed for --config, but got none; {INSTALL_HF}") from None
     documents = 0

@@ -243,7 +243,6 @@ def load_model(
     hub: Hub = "hf",
     *,
     dtype: torch.dtype | None = None,
-    tp_size: int = 1,
     images: bool = False,
     seed: int = 42,
     **options: Any,
@@ -254,7 +253,6 @@ def load_model(
         ckpt: "tiny", a folder, or a name on the hub.
         hub: which hub.
         dtype: of the weights; None is float32.
-        tp_size: over how many processes each layer is split.
         images: whether rows have images.
         seed: of the tiny model's weights.
         options: more for `from_pretrained`.
@@ -271,8 +269,6 @@ def load_model(
         return cast("PreTrainedModel", tiny.to(dtype))
     place = locate(ckpt, hub)
     kind = transformers.AutoModelForImageTextToText if images else transformers.AutoModelForCausalLM
-    if tp_size > 1:
-        options = {"tp_plan": "auto", "tp_size": tp_size} | options
     with _loading("a model of language and images" if images else "a causal language model", ckpt):
         model = kind.from_pretrained(place, dtype=dtype, local_files_only=hub == "local", **options)
     return cast("PreTrainedModel", model.train())

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 HEADS = ("num_attention_heads", "num_key_value_heads")  # each rank computes whole heads
 STATE_FILE = "split_optimizer.pt"  # in a checkpoint of a split model, instead of optimizer.pt
+SPLITS_FROM = 5  # the first major release of transformers that does
 SPLIT_OUTPUT = "colwise"  # the style of a layer whose outputs are dealt to the ranks
 
 
@@ -50,15 +51,12 @@ def check_parallel(
     """
     if world_size % tp_size:
         raise CuveeError(f"--tp-size must divide --world-size, which is {world_size}, but got {tp_size}")
+    if tp_size > 1:
+        _check_release(tp_size)
     if world_size > 1:
         _check_gpus(world_size, gpus)
     if config is not None and tp_size > 1:
         _check_plan(tp_size, config)
-
-
-def dp_rank_and_size(rank: int, world_size: int, tp_size: int) -> tuple[int, int]:
-    """Return which part of each batch a rank trains on, and how many parts there are."""
-    return rank // tp_size, world_size // tp_size
 
 
 def training_arguments_for(world_size: int, tp_size: int, *, images: bool = False) -> dict[str, Any]:
@@ -206,6 +204,17 @@ def _check_gpus(world_size: int, gpus: int | None) -> None:
         raise CuveeError(
             f"--world-size must be at most {gpus}, the GPUs of this machine, but got {here}; "
             "set CUDA_VISIBLE_DEVICES= to train on CPUs"
+        )
+
+
+def _check_release(tp_size: int) -> None:
+    """Check that transformers can load a model in parts that a Trainer can train."""
+    import transformers
+
+    if int(transformers.__version__.partition(".")[0]) < SPLITS_FROM:
+        raise CuveeError(
+            f"--tp-size must be 1 with transformers {transformers.__version__}, but got {tp_size}; transformers "
+            f"{SPLITS_FROM} and newer can split models"
         )
 
 

@@ -26,7 +26,13 @@ from .encoder import Encoder
 from .encoding import EncodedRows, Limits, encode, encoded_or_none
 from .launch import first_here, init_process_group, rank_info
 from .model import load_processor, load_tokenizer, max_positions
-from .parallel import ParallelTrainerMixin, check_parallel, load_parallel_model, training_arguments_for, trains_on_cpu
+from .parallel import (
+    ParallelTrainerMixin,
+    load_parallel_model,
+    split_callbacks,
+    training_arguments_for,
+    trains_on_cpu,
+)
 from .progress import MixProgress
 from .settings import TrainSettings
 
@@ -51,7 +57,6 @@ def train_rank(settings: TrainSettings, data: Data) -> Ledger:
     Raises:
         CuveeError: something given is wrong; nothing has been trained then.
     """
-    check_parallel(settings.world_size, settings.tp_size)
     with _quiet_transformers():
         init_process_group(use_cpu=trains_on_cpu())
         processor = load_processor(settings.ckpt, settings.model_hub) if data.images else None
@@ -125,6 +130,8 @@ class SFTTrainer(ParallelTrainerMixin, MixtureTrainer):
             mix_log_dir=settings.metrics_folder,
         )
         self.remove_callback(transformers.PrinterCallback)
+        for callback in split_callbacks(settings.tp_size, settings.checkpoint):
+            self.add_callback(callback)
         self.add_callback(CheckpointKeeper(settings.output_dir, keep=settings.save_total_limit))
         self.progress: MixProgress | None = None
 

@@ -202,7 +202,7 @@ class TrainSettings:
 
     def to_yaml(self) -> str:
         """Return `to_document` as the content of a file for `--config`."""
-        import yaml  # type: ignore[import-untyped]
+        import yaml
 
         text: str = yaml.safe_dump(self.to_document(), sort_keys=False, width=1 << 20)
         return text
