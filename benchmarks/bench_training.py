@@ -1,7 +1,7 @@
 """What a mixture costs a training loop: the tiny model on 32 x 256 tokens a step, plain, mixed, and over a peer's mix.
 
-A step is nearly all model, and what a mixture adds is less than steps vary by. So that is measured where there is hardly
-a model: the same loops over a hollow one, which gives logits of the same shape; the plain loop's time is taken off.
+A step is nearly all model, and what a mixture adds is less than steps vary by. So that is measured where there is
+hardly a model: the same loops over a hollow one, with logits of the same shape; the plain loop's time is taken off.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ from workload import apportion, zipf
 
 ROWS, TOKENS, SOURCES = 32, 256, 8
 META = "__cuvee_meta__"
-PLAIN, PEER = "plain PyTorch", "datasets interleave_datasets"
+PLAIN, PLAIN_TRAINER, PEER = "plain PyTorch", "transformers Trainer", "datasets interleave_datasets"
 MILLISECONDS = 1_000_000  # items a step counts for, so that nanoseconds an item are milliseconds a step
 
 
@@ -82,10 +82,10 @@ class Work:
 
 def hollow_model() -> LlamaForCausalLM:
     """Return a model that is all logits."""
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
-    heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 8}
     torch.manual_seed(0)
-    return LlamaForCausalLM(type(tiny_config())(**{**tiny_config().to_dict(), **sizes, **heads}))
+    config = tiny_config()
+    config.num_hidden_layers, config.hidden_size = 0, 8
+    return LlamaForCausalLM(config)
 
 
 def train_plain(model: Any, batches: Callable[[], Iterable[dict[str, Any]]]) -> None:
@@ -170,18 +170,17 @@ def trainers(model: Any, work: Work, folder: str) -> dict[str, Case]:
     run = partial(train_trainer, model=model, folder=folder, work=work)
     runs = {
         OURS: partial(run, MixtureTrainer, mixture=work.mixture),
-        "plain Trainer": partial(run, Trainer, train_dataset=work.everything),
+        PLAIN_TRAINER: partial(run, Trainer, train_dataset=work.everything),
     }
     return {name: Case(run=run, items=work.steps * MILLISECONDS) for name, run in runs.items()}
 
 
-def own_share(report: Report, name: str, step: Case, hollow: Mapping[str, Case]) -> None:
-    """Keep what the mixture adds to a hollow step as a share of a real one, in each round."""
-    (plain,) = hollow.keys() - {OURS, PEER}
-    cases = {"step": step, OURS: hollow[OURS], PLAIN: hollow[plain]}
+def own_share(report: Report, name: str, *, step: Case, ours: Case, plain: Case) -> None:
+    """Keep what a hollow step of `ours` takes more than one of `plain`, as a share of a real `step`, round by round."""
+    cases = {"step": step, "ours": ours, "plain": plain}
     seconds = time_in_turns(cases, report.rounds)
-    whole, ours, theirs = ([s / cases[name].items for s in runs] for name, runs in seconds.items())
-    shares = [100 * (mine - bare) / full for full, mine, bare in zip(whole, ours, theirs, strict=True)]
+    whole, mixed, bare = ([s / cases[name].items for s in runs] for name, runs in seconds.items())
+    shares = [100 * (mine - theirs) / full for full, mine, theirs in zip(whole, mixed, bare, strict=True)]
     report.add(
         Measure(name=name, value=statistics.median(shares), unit="% of a step", low=min(shares), high=max(shares))
     )
@@ -195,12 +194,13 @@ def measure(report: Report) -> None:
     steps, hollow_steps = loops(model, work), loops(hollow, hollow_work)
     report.compare("training/step", steps, unit="ms/step")
     report.compare("training/hollow step", hollow_steps, unit="ms/step")
-    own_share(report, "training/mixture's own share", steps[PLAIN], hollow_steps)
+    step, share = steps[PLAIN], "mixture's own share"
+    own_share(report, f"training/{share}", step=step, ours=hollow_steps[OURS], plain=hollow_steps[PLAIN])
     with tempfile.TemporaryDirectory() as folder:
-        hollow_trainers = trainers(hollow, hollow_work, folder)
+        hollow_steps = trainers(hollow, hollow_work, folder)
         report.compare("training/Trainer, step", trainers(model, work, folder), unit="ms/step")
-        report.compare("training/Trainer, hollow step", hollow_trainers, unit="ms/step")
-        own_share(report, "training/Trainer, mixture's own share", steps[PLAIN], hollow_trainers)
+        ours, plain = hollow_steps[OURS], hollow_steps[PLAIN_TRAINER]
+        own_share(report, f"training/Trainer, {share}", step=step, ours=ours, plain=plain)
 
 
 if __name__ == "__main__":

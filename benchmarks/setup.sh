@@ -10,6 +10,7 @@ peer() { install "$@" || echo "left out, did not install: $*" >&2; }
 install numpy
 peer torch
 peer datasets
+peer transformers accelerate
 peer grain
 peer torchdata
 peer --no-deps megatron-core # one compiled helper of it is timed; the framework around it is not needed

@@ -13,7 +13,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("cuvee", "numpy", "torch", "datasets", "grain", "torchdata", "megatron-core", "pyarrow")
+PACKAGES = (
+    "cuvee", "numpy", "torch", "transformers", "datasets", "grain", "torchdata", "megatron-core", "pyarrow",
+)  # fmt: skip
 HEAD = "| what | result | range | ours is faster by | goal | verdict |\n|---|---:|---:|---:|---:|---|\n"
 
 

@@ -151,7 +151,8 @@ def train_tiny() -> Path:
     shutil.rmtree(run, ignore_errors=True)
     limits = ["--max-length", "400", "--batch-size", "16", "--max-steps", "40"]
     cuvee = [sys.executable, "-m", "cuvee"]
-    subprocess.run([*cuvee, "train", MIX, "--ckpt", "tiny", *limits, "--output-dir", run], check=True)
+    command = [*cuvee, "train", MIX, "--ckpt", "tiny", *limits, "--output-dir", run]
+    subprocess.run(command, check=True, stderr=subprocess.STDOUT)  # a live display, or a line now and then
     subprocess.run([*cuvee, "report", run], check=True, stdout=subprocess.DEVNULL)
     return run / "report.html"
 

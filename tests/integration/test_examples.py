@@ -79,14 +79,17 @@ def test_readme_shows_what_the_command_prints() -> None:
 
 
 @pytest.mark.slow
-def test_demo_ends_with_the_same_rows_and_a_picture() -> None:
+def test_demo_ends_with_the_same_rows_a_picture_and_the_report_of_a_run() -> None:
     pytest.importorskip("matplotlib")
-    picture = ROOT / "demo-output" / "shares.png"
-    picture.unlink(missing_ok=True)
+    picture, report = (ROOT / "demo-output" / name for name in ("shares.png", "run/report.html"))
+    for made in (picture, report):
+        made.unlink(missing_ok=True)
     printed = run("examples/demo.py")
     assert "4,000 rows: the same rows in the same order" in printed
     assert "went on at position 1,824" in printed
-    assert max(map(len, printed.splitlines())) <= 80
+    assert "step 40/40" in printed
+    assert max(map(len, printed.partition("A tiny model")[0].splitlines())) <= 80
+    assert report.stat().st_size > 1_000_000
     width, height = struct.unpack(">II", picture.read_bytes()[16:24])
     assert width == 2560
     assert height > 1000

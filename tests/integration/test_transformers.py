@@ -17,7 +17,7 @@ import transformers
 from torch.utils.data import DataLoader
 
 import tiny
-from cuvee import Ledger, PlanError, StateError
+from cuvee import Ledger, PlanError, SourceError, StateError
 from cuvee.integrations.transformers import DRAWS, STATE_FILE, MixtureCollator, MixtureTrainer
 from cuvee.run_log import read_events
 
@@ -305,6 +305,24 @@ def test_padding_is_neither_learnt_nor_counted() -> None:
     assert batch[DRAWS].tolist() == [[0, 0, 0], [0, 1, -1]]
     assert (batch["labels"][0] >= 0).any()
     assert (batch["labels"][1] == -100).all()
+
+
+def test_collator_that_runs_rows_together_is_an_error(tmp_path) -> None:
+    """Nothing in such a batch can be counted by row."""
+    trainer = MixtureTrainer(
+        model=tiny.model(), args=tiny.arguments(tmp_path), mixture=tiny.mixture(),
+        data_collator=transformers.DataCollatorWithFlattening(),
+    )  # fmt: skip
+    with pytest.raises(PlanError, match=r"labels must have one row for each of 4 rows, but got shape \(1, \d+\)"):
+        trainer.train()
+
+
+def test_rows_in_place_of_the_sources_own_must_be_as_many(tmp_path) -> None:
+    with pytest.raises(SourceError, match="data must have 100 rows, those of all sources end to end, but got 99"):
+        MixtureTrainer(
+            model=tiny.model(), args=tiny.arguments(tmp_path), mixture=tiny.mixture(), data_collator=tiny.pad,
+            train_dataset=[tiny.TokenRows(0, 100)[row] for row in range(99)],
+        )  # fmt: skip
 
 
 # --- tools that would change the order

@@ -9,7 +9,7 @@ import pytest
 
 HEAVY = {
     "accelerate", "datasets", "lightgbm", "lightning", "matplotlib", "optuna", "pandas", "plotly", "pyarrow", "ray",
-    "scipy", "sklearn", "torch", "torchdata", "transformers", "zstandard",
+    "scipy", "sklearn", "torch", "torchdata", "transformers", "trl", "zstandard",
 }  # fmt: skip
 
 

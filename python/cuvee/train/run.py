@@ -191,7 +191,7 @@ class _Advance(transformers.TrainerCallback):
     def __init__(self, progress: MixProgress) -> None:
         self._progress = progress
 
-    def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:  # noqa: ARG002  (the Trainer's names)
         self._progress.advance(state.global_step)
 
 
