@@ -6,6 +6,7 @@ hardly a model: the same loops over a hollow one, with logits of the same shape;
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import statistics
 import tempfile
@@ -30,6 +31,7 @@ from workload import apportion, zipf
 ROWS, TOKENS, SOURCES = 32, 256, 8
 META = "__cuvee_meta__"
 PLAIN, PLAIN_TRAINER, PEER = "plain PyTorch", "transformers Trainer", "datasets interleave_datasets"
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 MILLISECONDS = 1_000_000  # items a step counts for, so that nanoseconds an item are milliseconds a step
 
 
@@ -186,8 +188,17 @@ def own_share(report: Report, name: str, *, step: Case, ours: Case, plain: Case)
     )
 
 
+def keep_memory() -> None:
+    """Let glibc keep what a step frees: else pages come and go as the case before left the heap, for 2% of a step."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1)):
+            assert mallopt(parameter, value) == 1
+
+
 def measure(report: Report) -> None:
     """Measure plain loops, then transformers' Trainer."""
+    keep_memory()
     work, hollow_work = (Work(2), Work(4)) if report.quick else (Work(6), Work(40))
     model, hollow = tiny_model(), hollow_model()
     check(hollow_work)
