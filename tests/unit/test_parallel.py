@@ -23,13 +23,13 @@ from transformers import (  # noqa: E402
 from cuvee.errors import CuveeError, SourceError  # noqa: E402
 from cuvee.train.launch import Failure, RankInfo, first_error, rank_info, ranks_to_launch  # noqa: E402
 from cuvee.train.parallel import (  # noqa: E402
-    STATE_FILE,
     check_parallel,
     check_resume,
     load_parallel_model,
     split_callbacks,
     training_arguments_for,
 )
+from cuvee.train.run_folder import SPLIT_FILE
 from cuvee.train.split_state import SplitState, load_whole_optimizer, whole_optimizer  # noqa: E402
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
@@ -131,13 +131,13 @@ def test_a_whole_model_needs_no_callback() -> None:
 
 def test_a_split_model_resumes_from_what_a_split_model_left(tmp_path: Path) -> None:
     with pytest.raises(
-        CuveeError, match=f"^--tp-size must be 1 to resume .* but got 2 for .*, which has no {STATE_FILE}; to"
+        CuveeError, match=f"^--tp-size must be 1 to resume .* but got 2 for .*, which has no {SPLIT_FILE}; to"
     ):
         check_resume(2, tmp_path)
     check_resume(1, tmp_path)
     check_resume(2, None)
     assert split_callbacks(1, tmp_path) == []
-    (tmp_path / STATE_FILE).touch()
+    (tmp_path / SPLIT_FILE).touch()
     (resumed,) = split_callbacks(1, tmp_path)
     (split,) = split_callbacks(2, tmp_path)
     assert isinstance(resumed, SplitState)
@@ -156,7 +156,7 @@ def test_an_optimizer_kept_by_names_goes_on_as_if_never_stopped(tmp_path: Path) 
             "steps": whole[2].last_epoch,
             "rate": whole[2].get_last_lr()[0],
         },
-        tmp_path / STATE_FILE,
+        tmp_path / SPLIT_FILE,
     )
     resumed[0].load_state_dict(whole[0].state_dict())
     SplitState(writes=False, resume=tmp_path).on_train_begin(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cuvee.errors import CuveeError
 
 from .launch import rank_info
+from .run_folder import SPLIT_FILE
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from .model import Hub
 
 HEADS = ("num_attention_heads", "num_key_value_heads")  # each rank computes whole heads
-STATE_FILE = "split_optimizer.pt"  # in a checkpoint of a split model, instead of optimizer.pt
 SPLITS_FROM = 5  # the first major release of transformers that does
 SPLIT_OUTPUT = "colwise"  # the style of a layer whose outputs are dealt to the ranks
 
@@ -141,7 +141,7 @@ def split_callbacks(tp_size: int, resume: Path | None) -> list[TrainerCallback]:
         CuveeError: as `check_resume`.
     """
     check_resume(tp_size, resume)
-    kept = resume is not None and (resume / STATE_FILE).is_file()
+    kept = resume is not None and (resume / SPLIT_FILE).is_file()
     if tp_size == 1 and not kept:
         return []
     from .split_state import SplitState
@@ -159,10 +159,10 @@ def check_resume(tp_size: int, resume: Path | None) -> None:
     Raises:
         CuveeError: if only a model that is not split can.
     """
-    if tp_size > 1 and resume is not None and not (resume / STATE_FILE).is_file():
+    if tp_size > 1 and resume is not None and not (resume / SPLIT_FILE).is_file():
         raise CuveeError(
             f"--tp-size must be 1 to resume a run that had 1, but got {tp_size} for {str(resume)!r}, which has no "
-            f"{STATE_FILE}; to begin a new run with its weights, pass it as --ckpt"
+            f"{SPLIT_FILE}; to begin a new run with its weights, pass it as --ckpt"
         )
 
 

@@ -10,6 +10,7 @@ from ..errors import CuveeError
 from .launch import rank_info
 
 STATE_FILE = "dataset_mix_state.json"  # what makes the folder of a checkpoint whole
+SPLIT_FILE = "split_optimizer.pt"  # in a checkpoint of a split model, instead of optimizer.pt
 EVENTS_FILE = "metrics.jsonl"
 LATEST = "latest"
 

@@ -13,7 +13,7 @@ import torch  # noqa: TID253
 from torch.distributed.tensor import DTensor, distribute_tensor  # noqa: TID253
 from transformers import TrainerCallback  # noqa: TID253
 
-from .parallel import STATE_FILE
+from .run_folder import SPLIT_FILE
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -46,15 +46,15 @@ class SplitState(TrainerCallback):
         }
         if writer:
             folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-            part = folder / f"{STATE_FILE}.part"
+            part = folder / f"{SPLIT_FILE}.part"
             torch.save(kept, part)
-            part.rename(folder / STATE_FILE)
+            part.rename(folder / SPLIT_FILE)
 
     def on_train_begin(self, *_: Any, **parts: Any) -> None:
         """Read the state of the checkpoint, once the optimizer is there."""
         if self.resume is None:
             return
-        kept = torch.load(self.resume / STATE_FILE, map_location="cpu", weights_only=True, mmap=True)
+        kept = torch.load(self.resume / SPLIT_FILE, map_location="cpu", weights_only=True, mmap=True)
         load_whole_optimizer(parts["model"], parts["optimizer"], kept["optimizer"])
         _go_to(parts["lr_scheduler"], kept["steps"], kept["rate"])
 
