@@ -300,8 +300,8 @@ def _parts(data: Any, sizes: list[int]) -> Iterator[Part]:
     """Yield the part of `data` that each of several sources of these sizes has, end to end."""
     if len(data) != sum(sizes):
         raise SourceError(
-            f"data must have {sum(sizes)} rows, those of all sources end to end, but got {len(data)}; a tool that packs, "
-            "drops or adds rows has changed them"
+            f"data must have {sum(sizes)} rows, those of all sources end to end, but got {len(data)}; a tool that "
+            "packs, drops or adds rows has changed them"
         )
     first = 0
     for size in sizes:

@@ -90,7 +90,6 @@ class MixRun:
         if self._log is not None:
             sizes = {"world_size": self.steps.world_size, "rows_per_step": self.steps.rows}
             self._log.start(step=self.steps.step, resumed_from=resumed_from, **sizes, **facts)
-            self._tell_plan()
 
     def arrived(self, draws: NDArray[np.int64]) -> None:
         """Check a micro-batch against the plan, in the first plan epoch of this process.

@@ -72,8 +72,8 @@ class StepSampler(Sampler[list[int]]):
         parts = self.world_size * self.micro_batches
         if self.rows % parts:
             raise PlanError(
-                f"rows must be a multiple of world_size * micro_batches = {self.world_size} * {self.micro_batches}, but "
-                f"got {self.rows}; nearest: {max(self.rows // parts, 1) * parts}"
+                f"rows must be a multiple of world_size * micro_batches = {self.world_size} * {self.micro_batches}, "
+                f"but got {self.rows}; nearest: {max(self.rows // parts, 1) * parts}"
             )
         self.deal = Deal(
             rank=self.rank,

@@ -1,4 +1,4 @@
-"""`cuvee train` from files to a model: what the plan says, what is told of it, killed and resumed, on one rank and two."""
+"""`cuvee train` from files to a model: what the plan says, what is told of it, killed and resumed, on two ranks too."""
 # ruff: noqa: TID253
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -264,6 +265,95 @@ def test_the_reference_command_on_shipped_data(tmp_path) -> None:
     assert "HTTP status" not in text  # no sample's content
     (end,) = of_stage(tmp_path / "run-0", "dataset_mix_epoch_end")
     assert sum(source["scheduled_rows"] for source in end["sources"].values()) == 1000
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+def refused(folder: Path, run: Path, **options: object) -> str:
+    """Return what a run that cannot go on says; it must be one sentence, and leave everything as it was."""
+    before = contents(run)
+    done = subprocess.run(
+        command(folder, run, **{"resume": "latest", "epochs": 2, **options}), capture_output=True, text=True,
+        timeout=300, check=False, env=environment(),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert contents(run) == before
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_refused_resume_leaves_every_byte_of_a_run_as_it_was(folder, whole, tmp_path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    assert "--batch-size must be 8, as in the checkpoint, but got 4" in refused(folder, run, **{"batch-size": 4})
+    changed = tmp_path / "changed"
+    shutil.copytree(folder, changed)
+    with (changed / "plus.jsonl").open("a") as file:
+        file.write(json.dumps({"prompt": "one more", "response": "row"}) + "\n")
+    assert "give --accept-changes ['plus']" in refused(changed, run)
+    train(changed, run, resume="latest", epochs=3, **{"accept-changes": "plus"})
+    assert told(of_stage(run, "dataset_mix_epoch_end")[-1])["plus"][0] > 140
+
+
+def test_finished_run_has_nothing_left_to_train(folder, whole, tmp_path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    kept = contents(run)
+    shutil.rmtree(run / "model")
+    assert "model" in train(folder, run, resume="latest", epochs=2)
+    after = contents(run)
+    assert after.keys() == kept.keys() - {"model/training_args.bin"}
+    assert all(after[name] == kept[name] for name in after)
+
+
+@pytest.mark.slow
+def test_interrupted_run_says_how_to_go_on(folder, tmp_path) -> None:
+    run = tmp_path / "run"
+    process = subprocess.Popen(
+        command(folder, run, **{"epochs": 500, "save-steps": 2}), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env=environment(),
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list(run.glob("checkpoint-*")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert f"cuvee train --config {run}/run.yaml --output-dir {run} --resume latest" in err.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_sources_of_different_forms_train_together(tmp_path) -> None:
+    chat = {"messages": [{"role": "user", "content": "2 + 2"}, {"role": "assistant", "content": "4"}]}
+    for name, row in (("chat", chat), ("texts", {"text": "four is two and two"})):
+        (tmp_path / f"{name}.jsonl").write_text((json.dumps(row) + "\n") * 20)
+    sources = [f"--dataset-source={name}={tmp_path / name}.jsonl:1" for name in ("chat", "texts")]
+    done = subprocess.run(
+        [sys.executable, "-m", "cuvee", "train", *sources, "--output-dir", str(tmp_path / "run"), "--batch-size=10"],
+        capture_output=True, text=True, timeout=300, check=False, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (end,) = of_stage(tmp_path / "run", "dataset_mix_epoch_end")
+    assert told(end) == {"chat": (20, 0, 20, 20 * 2), "texts": (20, 0, 20, 20 * 20)}
+
+
+@pytest.mark.slow
+def test_verify_compares_what_training_wrote_with_the_data(folder, tmp_path) -> None:
+    run = tmp_path / "run"
+    train(folder, run, **{"max-length": 30, "max-steps": 2})
+    (plan,) = run.glob("dataset_mix_plan.*.json")
+    shares = (("plus", 0.7), ("and", 0.3))
+    sources = [f"--dataset-source={name}={folder / name}.jsonl:{share}" for name, share in shares]
+    for record in (plan, run / "checkpoint-2"):
+        for seed, code, word in ((42, 0, "agrees"), (43, 1, "differs")):
+            done = subprocess.run(
+                [sys.executable, "-m", "cuvee", "verify", str(record), *sources, f"--dataset-mix-seed={seed}"],
+                capture_output=True, text=True, timeout=120, check=False, env=environment(),
+            )  # fmt: skip
+            assert (done.returncode, done.stdout.partition(":")[0]) == (code, word), done.stderr
 
 
 def test_settings_of_a_run_repeat_it(folder, whole, tmp_path) -> None:

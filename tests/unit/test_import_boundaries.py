@@ -1,4 +1,4 @@
-"""Dependencies point one way: manifest and sources -> mixture -> plan -> sampler and dataset -> training -> commands."""
+"""Dependencies point one way: manifest, sources -> mixture -> plan -> sampler, dataset -> training -> commands."""
 
 import ast
 from collections.abc import Iterator

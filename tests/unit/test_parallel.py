@@ -29,7 +29,7 @@ from cuvee.train.parallel import (  # noqa: E402
     split_callbacks,
     training_arguments_for,
 )
-from cuvee.train.run_folder import SPLIT_FILE
+from cuvee.train.run_folder import SPLIT_FILE  # noqa: E402
 from cuvee.train.split_state import SplitState, load_whole_optimizer, whole_optimizer  # noqa: E402
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}

@@ -74,7 +74,7 @@ def test_bar_numbers_and_sources_are_shown() -> None:
     assert lines[2].split() == titles
     assert lines[3].split() == ["source", "0", "25.00%", "25.00%", "1.5000", "25.00%", "225", "2.50", "25", "25.00%"]
     assert lines[6].split()[4] == "-"  # no loss yet
-    assert lines[7].strip() == "largest deviation +0.00 points of rows: source 0"
+    assert lines[7].strip() == "largest deviation +0.00 points of rows: source 0 | 100 filtered"
 
 
 def test_before_the_first_numbers_there_is_the_bar_alone() -> None:
@@ -191,7 +191,8 @@ def test_without_a_terminal_each_update_is_one_plain_line() -> None:
         progress.update(ledger_of(names, 900), step=10, losses={}, metrics=METRICS)
         progress.note("[saved] checkpoint-10")
     assert console.file.getvalue() == (
-        "step 10/1,000 | loss 2.2500 | lr 1.00e-03 | 1,234 rows/s | largest deviation +0.00 points of rows: source 0\n"
+        "step 10/1,000 | loss 2.2500 | lr 1.00e-03 | 1,234 rows/s | "
+        "largest deviation +0.00 points of rows: source 0 | 90 filtered\n"
         "[saved] checkpoint-10\n"
     )
 
@@ -202,7 +203,7 @@ def test_forced_colours_make_no_terminal(monkeypatch, capsys, variable) -> None:
     with MixProgress({"a": 1.0}, rows={"a": 5}, total_steps=None) as progress:
         progress.update(ledger_of(["a"]), step=3, losses={}, metrics={})
     captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "step 3 | largest deviation +0.00 points of rows: a\n")
+    assert (captured.out, captured.err) == ("", "step 3 | 100 filtered\n")  # of one source nothing can deviate
 
 
 def test_nothing_trained_has_no_deviation() -> None:

@@ -60,6 +60,8 @@ def run(arguments: Sequence[str] | None) -> int:
     if sys.stdout is None:
         complain("stdout must be open to print to, but got a closed one; send it to /dev/null if it is not wanted")
         return BAD_INPUT
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # of loaders that use `map`
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a name must not stop us

@@ -79,6 +79,7 @@ GROUPS: Mapping[str, Mapping[str, Shown]] = {
         "output_dir": Shown("RUN", "Folder of the run.", "runs/DATE_TIME"),
         "metrics_log_dir": Shown("PATH", "Folder of its metrics and plans.", "RUN"),
         "resume": Shown("CHECKPOINT", "Go on from this folder, or from the latest in RUN: latest."),
+        "accept_changes": Shown("NAME", "Go on although this source changed since the checkpoint; repeatable."),
         "save_steps": Shown("N", "Steps between checkpoints; the last step has one too.", "500"),
         "save_total_limit": Shown("N", "Checkpoints to keep, the newest.", "all"),
         "logging_steps": Shown("N", "Steps between reports.", "10"),
@@ -95,6 +96,9 @@ ConfigFileOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+REPEATED = ("dataset_source", "accept_changes")
 
 
 class GroupedCommand(TyperCommand):
@@ -121,7 +125,7 @@ def _parameter(name: str, shown: Shown) -> inspect.Parameter:
         help=shown.help + default,
         show_default=False,
     )
-    kind: Any = bool if not shown.value else list[str] if name == "dataset_source" else str
+    kind: Any = bool if not shown.value else list[str] if name in REPEATED else str
     annotation = Annotated[kind | None, declared]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 

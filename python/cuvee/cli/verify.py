@@ -66,7 +66,7 @@ def verify(
         loader=loader,
         length_column=length_column,
     )
-    from cuvee.plan.verification import compare, read_record
+    from cuvee.plan.verification import compare, lengths_compared, read_record
 
     found = read_record(record)
     mixture = given.open()
@@ -77,7 +77,7 @@ def verify(
     elif differences:
         _print_differences(record, found, differences)
     else:
-        _print_agreement(record, found)
+        _print_agreement(record, found, counted=lengths_compared(found, mixture))
     return DIFFERS if differences else 0
 
 
@@ -94,7 +94,7 @@ def _report(path: Path, record: Record, differences: list[Difference]) -> dict[s
     }
 
 
-def _print_agreement(path: Path, record: Record) -> None:
+def _print_agreement(path: Path, record: Record, *, counted: bool) -> None:
     from rich.text import Text
 
     sources = plural(len(record.spec["sources"]), "source")
@@ -103,6 +103,8 @@ def _print_agreement(path: Path, record: Record) -> None:
     out.print(Text.assemble(("agrees:", "bold green"), f" {path} ({what})"), soft_wrap=True)
     if record.kind == "plan" and record.changed:
         out.print("The order was not compared: weights were updated, which only the run's journal knows.")
+    if not counted:
+        out.print("Tokens were not compared: they were counted by the training's tokenizer.")
 
 
 def _print_differences(path: Path, record: Record, differences: list[Difference]) -> None:

@@ -200,7 +200,7 @@ class MixtureTrainerMixin(TrainerBase):
     def mix_facts(self) -> dict[str, Any]:
         """Return what to keep of the run beside its mixture, as JSON values by name."""
         config = getattr(self.model, "config", None)
-        return {"model": getattr(config, "name_or_path", ""), "steps": self.state.max_steps}
+        return {"model": getattr(config, "name_or_path", None) or None, "steps": self.state.max_steps}
 
     def max_steps_reached(self) -> int | None:
         """Return the limit on steps that ended the run, None if it went through its epochs."""

@@ -23,6 +23,9 @@ PLAN_FIELDS = {"mix_spec", "mix_spec_hash", "schedule_hash", "sources"}
 STATE_FIELDS = {"spec", "spec_hash", "plan_hash", "journal"}
 NOT_COMPARED = {"warnings", "sources", "mix_spec"}  # a release may word warnings anew; the others are compared by part
 COUNTED = {"tokens", "token_proportion", "rows_filtered"}  # of these both must know, or neither is compared
+LENGTHS = {"max_length", "lengths"}  # of a contract: known only to those who count tokens
+HASHED_WITH_LENGTHS = {"mix_spec_hash", "plan_hash", "parent"}
+RUN_STATE = "dataset_mix_state.json"  # in a checkpoint of a training run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +53,15 @@ class Record:
 def read_record(path: str | os.PathLike[str]) -> Record:
     """Return the plan's document or state in a file: JSON, or one that `torch.save` wrote; it may lie deep inside.
 
+    Args:
+        path: the file, or the folder of a training run's checkpoint.
+
     Raises:
         StateError: the file cannot be read, or does not hold the record of exactly one mixture.
     """
     name = os.fspath(path)
-    found = {str(record.spec): record for record in _records(_content(Path(path)), "")}
+    inside = Path(path) / RUN_STATE
+    found = {str(record.spec): record for record in _records(_content(inside if inside.is_file() else Path(path)), "")}
     if len(found) > 1:
         places = ", ".join(record.place for record in found.values())
         raise StateError(f"{name!r} must hold the plan or state of one mixture, but got {len(found)}: {places}")
@@ -69,7 +76,8 @@ def compare(record: Record, mixture: Mixture, *, journal: str | os.PathLike[str]
     """Return what differs between a record and the mixture as it is now; an empty list if nothing does.
 
     Where the contract differs, that is all that is compared. Where it does not, the plan is computed anew and every
-    number and hash of a plan file is compared, or the state is loaded.
+    number and hash of a plan file is compared, or the state is loaded. Lengths, where the record has them and the
+    mixture was opened without, are left out, and so is all that follows from them.
 
     Args:
         record: from `read_record`.
@@ -81,9 +89,14 @@ def compare(record: Record, mixture: Mixture, *, journal: str | os.PathLike[str]
     """
     try:
         mixture = with_budget(mixture, record.spec["samples_per_epoch"])
-        differences = list(differences_of(record.spec, mixture.spec()))
+        counted = lengths_compared(record, mixture)
+        differences = [
+            change for change in differences_of(record.spec, mixture.spec()) if counted or change.field not in LENGTHS
+        ]
         if differences:
             return differences
+        if not counted:
+            return _order_differences(record, mixture)
         if record.kind == "state":
             Plan.load_state_dict(mixture, record.content, journal=journal)
             return []
@@ -92,6 +105,21 @@ def compare(record: Record, mixture: Mixture, *, journal: str | os.PathLike[str]
         return list(_document_differences(record.content, plan_document(mixture.plan(record.content["epoch"]))))
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise StateError(f"{record.kind} must be one that Cuvée wrote, but got a damaged one: {error!r}") from error
+
+
+def lengths_compared(record: Record, mixture: Mixture) -> bool:
+    """Return whether the tokens of rows can be compared: the mixture knows them, or the record does without."""
+    spec = record.spec
+    known = any(source.lengths is not None for source in mixture.sources)
+    return known or (spec["max_length"] is None and all(source["lengths"] is None for source in spec["sources"]))
+
+
+def _order_differences(record: Record, mixture: Mixture) -> list[Difference]:
+    """Return what differs in a plan's file as far as it does not follow from lengths."""
+    if record.kind != "plan" or record.changed or record.spec["unit"] == "tokens":
+        return []
+    now = plan_document(mixture.plan(record.content["epoch"]))
+    return [change for change in _document_differences(record.content, now) if change.field not in HASHED_WITH_LENGTHS]
 
 
 def _content(path: Path) -> object:

@@ -57,6 +57,7 @@ def open_sources(
     *,
     loader: Callable[..., Any] | None = None,
     folder: Path | None = None,
+    alike: bool = True,
 ) -> dict[str, Rows]:
     """Open all sources of a mixture and check that they fit together.
 
@@ -67,6 +68,7 @@ def open_sources(
         requests: name, path, split and columns of each source.
         loader: applied to each source; see `open_source`.
         folder: what relative paths start from.
+        alike: whether rows of all sources must have columns in common, and of one type.
 
     Returns:
         Name to map-style data, in the order given.
@@ -88,7 +90,8 @@ def open_sources(
             folder=folder,
         ),
     )
-    check_schemas(opened)
+    if alike:
+        check_schemas(opened)
     return opened
 
 

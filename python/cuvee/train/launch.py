@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import logging
 import os
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from cuvee.checks import as_int
 from cuvee.errors import CuveeError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Task = TypeVar("Task")
 
 MOST_RANKS = 2**20
-CHILD = "import sys; from cuvee.train.launch import run_rank; sys.exit(run_rank(*sys.argv[1:]))"
+CHILD = "import sys; from cuvee.train.launch import run_rank; run_rank(*sys.argv[1:])"
 TASK = "task.pickle"
 SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 OWN_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # those that the agent handles
@@ -193,13 +194,24 @@ def first_here() -> Iterator[None]:
     torch.distributed.destroy_process_group(waiting)
 
 
-def run_rank(folder: str, parent: str) -> int:
-    """Do the task of a launch in this process, which is one of its ranks, and return the exit code.
+def run_rank(folder: str, parent: str) -> NoReturn:
+    """Do the task of a launch in this process, which is one of its ranks, and end it.
+
+    Once Python's exit functions are done the process ends at once: threads of libraries that still run would now and
+    then abort a rank in its orderly end, after it has done all its work.
 
     Args:
         folder: the launch's folder, with the task.
         parent: process id of the launcher, whose death ends this process.
     """
+    code = [1]
+    atexit.register(lambda: _end_at_once(code[0]))  # registered first, called last
+    code[0] = _do_task(folder, parent)
+    sys.exit(code[0])
+
+
+def _do_task(folder: str, parent: str) -> int:
+    """Do the task, and return the exit code."""
     _die_with(int(parent))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that displays and files are closed
     info = rank_info()
@@ -298,10 +310,12 @@ def _leave_process_group() -> None:
 
 def _end(code: int) -> int:
     """Return the exit code of a rank that failed, or end at once where threads of torch may wait for ranks now gone."""
-    if "torch" not in sys.modules:
-        return code
+    return code if "torch" not in sys.modules else _end_at_once(code)
+
+
+def _end_at_once(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, OSError):  # closed, or nobody reads it any more
+        with suppress(AttributeError, OSError, ValueError):  # closed, or nobody reads it any more
             stream.flush()
     os._exit(code)
 

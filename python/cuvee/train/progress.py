@@ -153,7 +153,7 @@ class MixProgress:
         if self._ledger is not None:
             view = SourceView(self._ledger, self._requested, self._rows, self._losses, unit=self._unit)
             parts.append(view.deviation_text())
-        return SEPARATOR.join(parts)
+        return SEPARATOR.join(filter(None, parts))
 
     def _metric_texts(self) -> list[str]:
         return [form.format(self._metrics[name]) for name, form in METRICS.items() if name in self._metrics]
@@ -256,14 +256,19 @@ class SourceView:
         return table
 
     def deviation_text(self) -> str:
-        """Return which source's share of what was trained is farthest from the requested one, and by how much."""
-        shares = self._ledger.shares("trained" if self._unit == "rows" else "tokens")
+        """Return which source's share is farthest from the requested one, and by how much; what was filtered, too.
+
+        The shares are those of rows scheduled, or of tokens trained on, whichever were requested.
+        """
+        shares = self._ledger.shares("scheduled" if self._unit == "rows" else "tokens")
         if not shares.any():
             return "nothing trained yet"
         gaps = shares - self._requested
         source = int(np.abs(gaps).argmax())
         points = round(100 * float(gaps[source]), 2) + 0.0  # no -0.00
-        return f"largest deviation {points:+.2f} points of {self._unit}: {self._ledger.names[source]}"
+        parts = [f"largest deviation {points:+.2f} points of {self._unit}: {self._ledger.names[source]}"]
+        filtered = int(self._ledger.filtered.sum())
+        return SEPARATOR.join((parts if len(shares) > 1 else []) + ([f"{filtered:,} filtered"] if filtered else []))
 
     def _columns(self, shown: list[int]) -> list[Column]:
         """Return the columns besides the name, the most important first."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import CuveeError
 from .config_file import Entry, read_config
-from .rules import Rule, Sources
+from .rules import Names, Rule, Sources
 from .run_folder import LATEST, run_of
 from .settings import GivenData, TrainSettings, option_of, rules_of_settings
 
@@ -79,7 +79,7 @@ def _from_file(path: Path) -> dict[str, Any]:
 def _filed(option: str, rule: Rule, entry: Entry) -> Any:
     """Return the value that a file gives to an option."""
     label = f"{entry.place}: {option}"
-    if isinstance(rule, Sources) and entry.kind == "a list":
+    if isinstance(rule, Sources | Names) and entry.kind == "a list":
         return rule.accepted(entry.texts, label)
     if entry.kind != "text":
         raise CuveeError(f"{label} must be {rule.text}, but got {entry.kind}")

@@ -287,6 +287,25 @@ class Sources(Rule):
         return tuple(_anchored_source(text, folder) for text in value)
 
 
+class Names(Rule):
+    """A list of names of sources."""
+
+    @property
+    def text(self) -> str:
+        """The form of the list."""
+        return "a list of names of sources"
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        """Take a text for a list of one."""
+        return self.check([text])
+
+    def check(self, value: object) -> tuple[str, ...]:
+        """Take any sequence of texts; whether sources are called so is checked where they are known."""
+        if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
+            raise ValueError
+        return tuple(value)
+
+
 def _anchored_source(text: str, folder: Path) -> str:
     try:
         source = split_source(text)

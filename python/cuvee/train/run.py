@@ -7,16 +7,19 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import transformers  # noqa: TID253  (whoever imports this module trains)
 from numpy.typing import NDArray
+from rich.console import Console
 
 from ..cache import write_atomically
-from ..integrations.transformers import MixtureTrainer
+from ..errors import StateError
+from ..integrations.transformers import STATE_FILE, MixtureTrainer, read_state
 from ..ledger import Ledger
-from ..mix_run import Standing
+from ..mix_run import MixRun, Standing
 from ..mixture import Mixture
 from ..steps import StepSampler
 from .checkpoints import UNFINISHED, CheckpointKeeper, settle
@@ -34,6 +37,7 @@ from .parallel import (
     trains_on_cpu,
 )
 from .progress import MixProgress
+from .run_folder import checkpoints_of
 from .settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 
 MODEL_FOLDER = "model"
 SETTINGS_FILE = "run.yaml"
+STATE_FILES = ("optimizer*", "scheduler*", "scaler*", "rng_state*", "split_*", "train*", STATE_FILE)  # of a checkpoint
 
 
 def train_rank(settings: TrainSettings, data: Data) -> Ledger:
@@ -62,6 +67,9 @@ def train_rank(settings: TrainSettings, data: Data) -> Ledger:
         processor = load_processor(settings.ckpt, settings.model_hub) if data.images else None
         tokenizer = load_tokenizer(settings.ckpt, settings.model_hub) if processor is None else processor.tokenizer
         mixture = mixture_of(settings, data, Encoder(tokenizer, processor))
+        made = steps_made(settings, mixture)
+        if made >= total_steps(settings, mixture.plan()):
+            return finished(settings, made)
         model = load_parallel_model(
             settings.ckpt,
             settings.model_hub,
@@ -73,6 +81,45 @@ def train_rank(settings: TrainSettings, data: Data) -> Ledger:
         collator = SFTCollator(tokenizer.pad_token_id, processor=processor)
         trainer = SFTTrainer(settings, mixture, model, collator, tokenizer if processor is None else processor)
         return trainer.run()
+
+
+def steps_made(settings: TrainSettings, mixture: Mixture) -> int:
+    """Return the optimizer steps of the checkpoint to go on from, 0 without one; no model was loaded yet.
+
+    Raises:
+        StateError: if the checkpoint is of another mixture, or of steps of another size.
+    """
+    if settings.checkpoint is None:
+        return 0
+    state = read_state(settings.checkpoint)
+    steps = state.get("steps")
+    rows = steps.get("rows") if isinstance(steps, Mapping) else None
+    if rows is not None and rows != settings.batch_size:
+        raise StateError(f"--batch-size must be {rows}, as in the checkpoint, but got {settings.batch_size}")
+    run = MixRun(StepSampler(mixture.plan(), rows=settings.batch_size))
+    try:
+        run.load_state_dict(state, accept_changes=settings.accept_changes)
+    except StateError as error:
+        cure = "pass accept_changes="
+        text = str(error)
+        raise StateError(text.replace(cure, "give --accept-changes ") if cure in text else text) from None
+    return run.steps.step
+
+
+def finished(settings: TrainSettings, steps: int) -> Ledger:
+    """Return the accounts of a run that has nothing left to train, its model kept as of the checkpoint."""
+    checkpoint, folder = Path(str(settings.checkpoint)), settings.output_dir
+    ledger = Ledger.from_state(read_state(checkpoint)["ledger"])
+    if rank_info().is_main:
+        if not (folder / MODEL_FOLDER).exists():
+            scratch = folder / UNFINISHED / MODEL_FOLDER
+            shutil.copytree(checkpoint, scratch, ignore=shutil.ignore_patterns(*STATE_FILES), dirs_exist_ok=True)
+            settle(scratch, folder / MODEL_FOLDER)
+            shutil.rmtree(folder / UNFINISHED)
+        err = Console(stderr=True, markup=False, highlight=False, emoji=False)
+        err.print(f"nothing left to train: the run ended at step {steps:,} (--epochs, --max-steps)", soft_wrap=True)
+        tell(settings, ledger)
+    return ledger
 
 
 def mixture_of(settings: TrainSettings, data: Data, encoder: Encoder) -> Mixture:
@@ -128,6 +175,7 @@ class SFTTrainer(ParallelTrainerMixin, MixtureTrainer):
             processing_class=processing,
             mixture=mixture,
             mix_log_dir=settings.metrics_folder,
+            accept_changes=settings.accept_changes,
         )
         self.remove_callback(transformers.PrinterCallback)
         for callback in split_callbacks(settings.tp_size, settings.checkpoint):
@@ -137,12 +185,15 @@ class SFTTrainer(ParallelTrainerMixin, MixtureTrainer):
 
     def run(self) -> Ledger:
         """Train, keep the model, and return what all ranks trained on."""
-        folder = self.settings.output_dir
-        if rank_info().is_main:
-            write_atomically(folder / SETTINGS_FILE, self.settings.to_yaml().encode())
-        checkpoint = self.settings.checkpoint
-        with self._display():
-            self.train(None if checkpoint is None else str(checkpoint))
+        folder, checkpoint = self.settings.output_dir, self.settings.checkpoint
+        self.add_callback(_Record(self.settings))
+        try:
+            with self._display():
+                self.train(None if checkpoint is None else str(checkpoint))
+        except KeyboardInterrupt:
+            if rank_info().is_main:
+                self._say_how_to_go_on()
+            raise
         scratch = folder / UNFINISHED / MODEL_FOLDER
         self.save_model(str(scratch))
         if rank_info().is_main:
@@ -167,6 +218,19 @@ class SFTTrainer(ParallelTrainerMixin, MixtureTrainer):
         limit = self.settings.max_steps
         return limit if limit is not None and limit <= self.state.global_step else None
 
+    def _say_how_to_go_on(self) -> None:
+        """Tell an interrupted user what is kept, and the command that goes on from there."""
+        folder = self.settings.output_dir
+        kept = checkpoints_of(folder)
+        err = Console(stderr=True, markup=False, highlight=False, emoji=False)
+        err.print(f"interrupted after step {self.state.global_step:,}", end="", soft_wrap=True)
+        if not kept:
+            err.print("; no checkpoint was saved yet (--save-steps)", soft_wrap=True)
+            return
+        run = shlex.quote(str(folder))
+        command = f"cuvee train --config {run}/{SETTINGS_FILE} --output-dir {run} --resume latest"
+        err.print(f"; go on from step {int(kept[-1].name.rpartition('-')[2]):,}: {command}", soft_wrap=True)
+
     @contextlib.contextmanager
     def _display(self) -> Iterator[None]:
         """Show the run on rank 0."""
@@ -179,10 +243,22 @@ class SFTTrainer(ParallelTrainerMixin, MixtureTrainer):
         with MixProgress(requested, rows=rows, total_steps=self.total_steps, unit=self.mixture.unit) as progress:
             self.progress = progress
             self.add_callback(_Advance(progress))
-            for warning in summary["warnings"]:
-                progress.note(f"warning: {warning}")
+            for warning in summary["warnings"] if self.settings.checkpoint is None else ():
+                progress.note(f"an epoch of {summary['planned_rows']:,} rows: {warning}")
             yield
         self.progress = None
+
+
+class _Record(transformers.TrainerCallback):
+    """Keeps the settings in the run's folder once all that they ask for was accepted."""
+
+    def __init__(self, settings: TrainSettings) -> None:
+        self._settings = settings
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """Write them."""
+        if rank_info().is_main:
+            write_atomically(self._settings.output_dir / SETTINGS_FILE, self._settings.to_yaml().encode())
 
 
 class _Advance(transformers.TrainerCallback):
@@ -235,8 +311,6 @@ def training_arguments(settings: TrainSettings, steps: int) -> transformers.Trai
 
 def tell(settings: TrainSettings, ledger: Ledger) -> None:
     """Print what was trained on and where the model is."""
-    from rich.console import Console
-
     out = Console(markup=False, highlight=False, emoji=False)
     out.print(ledger.table())
     out.print(f"model     {settings.output_dir / MODEL_FOLDER}", soft_wrap=True)

@@ -13,7 +13,7 @@ from ..errors import CuveeError
 from ..mixture import Exhaustion
 from ..mixture.given import GivenMixture
 from .launch import rank_info, ranks_to_launch
-from .rules import Choice, Data, Flag, Loader, Number, Place, Rule, Sources, Text, Whole
+from .rules import Choice, Data, Flag, Loader, Names, Number, Place, Rule, Sources, Text, Whole
 from .run_folder import (
     LATEST,
     check_unused,
@@ -27,7 +27,7 @@ from .run_folder import (
 
 TINY = "tiny"
 TINY_LR, USUAL_LR = 1e-3, 2e-5
-OF_THIS_RUN = ("output_dir", "metrics_log_dir", "resume")  # where a run's files are: no part of what it does
+OF_THIS_RUN = ("output_dir", "metrics_log_dir", "resume", "accept_changes")  # where its files are, and how it goes on
 
 Algo = Literal["sft"]
 Hub = Literal["hf", "modelscope", "local"]
@@ -76,6 +76,7 @@ class TrainSettings:
         output_dir: folder of the run; the default is a new one in `runs`, named after the time.
         metrics_log_dir: folder of its metrics and plan files; None is `output_dir`.
         resume: folder of the checkpoint to go on from; "latest" becomes that of the last one in `output_dir`.
+        accept_changes: names of sources whose content may have changed since the checkpoint.
         save_steps: optimizer steps between two checkpoints.
         save_total_limit: checkpoints to keep; None is all.
         logging_steps: optimizer steps between two reports.
@@ -123,6 +124,7 @@ class TrainSettings:
     output_dir: Annotated[Path, Place("a folder")] = field(default_factory=new_run_folder)
     metrics_log_dir: Annotated[Path | None, Place("a folder")] = None
     resume: Annotated[str | None, Text("latest or the folder of a checkpoint", (LATEST,))] = None
+    accept_changes: Annotated[tuple[str, ...], Names()] = ()
     save_steps: Annotated[int, Whole(1)] = 500
     save_total_limit: Annotated[int | None, Whole(1)] = None
     logging_steps: Annotated[int, Whole(1)] = 10

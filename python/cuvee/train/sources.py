@@ -63,7 +63,7 @@ class TrainSources:
         Raises:
             SourceError: a line for each source that cannot be used.
         """
-        return open_sources(self.specs, loader=self.loader, folder=self.folder)
+        return open_sources(self.specs, loader=self.loader, folder=self.folder, alike=False)
 
     def fingerprints(self, opened: Mapping[str, Rows]) -> dict[str, str | None]:
         """Return the content identity of each source, the same that `Mixture.from_manifest` gives; None if unknown.
