@@ -194,6 +194,7 @@ def story_of(deal: Deal, step: int, rows: int, numbers: list[int]) -> str:
 def numbers_of(plan: Plan, near: Place, rows: list[Row]) -> list[int | None]:
     """Return where among the epoch's accepted rows each of `rows` stands, looked for around `near`; None if nowhere."""
     first = max(near.position - SEARCHED, 0)
+    plan = plan.from_start()
     draws = plan.draws(first, min(near.position + SEARCHED, len(plan)))
     kept = np.flatnonzero(plan.passes(draws))
     source, row, cycle = draws.source[kept], draws.row[kept], draws.cycle[kept]

@@ -106,8 +106,13 @@ class ForwardLosses:
         logits, labels = outputs.get("logits"), given.get("labels")
         if outputs.get("log_probs") is not None:
             self._rows = -outputs["log_probs"].detach().float().flatten(1).sum(dim=1)
-        elif logits is not None and labels is not None and logits.shape[:-1] == labels.shape:
+        elif logits is not None and labels is not None and _fits(logits, labels):
             self._rows = row_losses(logits.detach(), labels, shifted=self._shifted)
+
+
+def _fits(logits: Tensor, labels: Tensor) -> bool:
+    """Return whether labels are classes that logits score."""
+    return not labels.is_floating_point() and logits.shape[:-1] == labels.shape
 
 
 class SourceLosses:

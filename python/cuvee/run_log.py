@@ -87,7 +87,7 @@ class RunLog:
             return None
         from .plan.file import plan_document, write_document
 
-        document = plan_document(plan)
+        document = plan_document(plan.from_start())
         file = self.folder / f"dataset_mix_plan.{os.getpid()}.epoch-{plan.epoch}.json"
         write_document(document, file)
         del document["mix_spec"]

@@ -53,6 +53,10 @@ class StepSampler(Sampler[list[int]]):
     The loop calls `advance()` after every optimizer step: that, not what a loader has fetched ahead, is what
     `state_dict` and `account` go by.
 
+    Attributes:
+        step: optimizer steps that the run has made.
+        last: the run's last step, beyond which nothing is handed out; None if nothing limits it.
+
     Args:
         plan: the plan of the first epoch, `mixture.plan()`.
         rows: rows of an optimizer step over all ranks, a multiple of `world_size * micro_batches`.
@@ -83,6 +87,7 @@ class StepSampler(Sampler[list[int]]):
             batched=True,
         )
         self.step = 0  # optimizer steps that the run has made
+        self.last: int | None = None  # the run's last step, beyond which nothing is handed out
         self.steps_per_epoch = self._steps_of(plan)
         if not self.steps_per_epoch:
             raise _no_rows(plan)
@@ -115,7 +120,10 @@ class StepSampler(Sampler[list[int]]):
             self._rewind()
         passed, self._passed = self._passed, 0
         yield from itertools.repeat([], passed * self.micro_batches)
-        for part in itertools.islice(self._parts, self.steps_per_epoch - passed):
+        left = self.steps_per_epoch - passed
+        if self.last is not None:
+            left = min(left, max(self.last - self.step, 0))
+        for part in itertools.islice(self._parts, left):
             self._handed += 1
             yield from split(part, self.micro_batches)
 
@@ -190,7 +198,9 @@ class StepSampler(Sampler[list[int]]):
         """
         place = place_of(state)
         counts = {name: state.get(name) for name in ("step", "steps_per_epoch", "rows")}
-        step, per_epoch, rows = (as_int(count, f"state {name}", 0, END, StateError) for name, count in counts.items())
+        step, per_epoch, rows = (
+            as_int(count, f"state {name}", int(name != "step"), END, StateError) for name, count in counts.items()
+        )
         if rows != self.rows:
             raise StateError(
                 f"rows of an optimizer step must be {rows}, as in the state, but got {self.rows}; change the rows per "
@@ -200,7 +210,7 @@ class StepSampler(Sampler[list[int]]):
             self.plan.mixture, state["plan"], accept_changes=accept_changes, add=add, journal=journal
         )
         check_place(place, plan)
-        self.step, self.steps_per_epoch, self._passed = step, per_epoch, step % max(per_epoch, 1)
+        self.step, self.steps_per_epoch, self._passed = step, per_epoch, step % per_epoch
         self._unaccounted = []
         self._begin(plan, place)
 

@@ -297,6 +297,26 @@ def test_refused_resume_leaves_every_byte_of_a_run_as_it_was(folder, whole, tmp_
     assert told(of_stage(run, "dataset_mix_epoch_end")[-1])["plus"][0] > 140
 
 
+@pytest.mark.slow
+def test_checkpoint_that_the_model_cannot_go_on_from_is_one_sentence(folder, whole, tmp_path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    model = run / "checkpoint-26" / "model.safetensors"
+    model.write_bytes(model.read_bytes()[:1000])
+    assert "--resume must be of a checkpoint that --ckpt tiny can go on from" in refused(folder, run, epochs=3)
+
+
+@pytest.mark.slow
+def test_going_back_to_an_earlier_checkpoint_puts_later_ones_aside(folder, whole, tmp_path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    options = {"epochs": 2, "save-steps": 5, "save-total-limit": 1, "max-steps": 14}
+    train(folder, run, **options, resume=run / "checkpoint-8")
+    assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-14"]
+    aside = {path.name for path in (run / "superseded").iterdir()}
+    assert aside == {"checkpoint-12", "checkpoint-16", "checkpoint-20", "checkpoint-24", "checkpoint-26"}
+
+
 def test_finished_run_has_nothing_left_to_train(folder, whole, tmp_path) -> None:
     run = tmp_path / "run"
     shutil.copytree(whole, run)

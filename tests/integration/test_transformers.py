@@ -17,7 +17,7 @@ import transformers
 from torch.utils.data import DataLoader
 
 import tiny
-from cuvee import Ledger, PlanError, SourceError, StateError
+from cuvee import Ledger, PlanError, StateError
 from cuvee.integrations.transformers import DRAWS, STATE_FILE, MixtureCollator, MixtureTrainer
 from cuvee.run_log import read_events
 
@@ -297,32 +297,83 @@ def test_encoder_decoder_counts_every_label(tmp_path) -> None:
     assert trainer.mix.ledger.tokens[0] == labels
 
 
-def test_padding_is_neither_learnt_nor_counted() -> None:
-    rows = [{**tiny.TokenRows(0, 9)[row], "__cuvee_meta__": meta} for row, meta in enumerate([
-        {"source": "s0", "source_index": 0, "cycle": 0}, {"source": "s0", "source_index": 1, "cycle": -1}
-    ])]  # fmt: skip
-    batch = MixtureCollator(tiny.pad, ["s0"])(rows)
-    assert batch[DRAWS].tolist() == [[0, 0, 0], [0, 1, -1]]
-    assert (batch["labels"][0] >= 0).any()
-    assert (batch["labels"][1] == -100).all()
+class Gradients(MixtureTrainer):
+    """Notes by how much a micro-batch of padding changes the gradients."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.changes: list[float] = []
+
+    def _padding_step(self, model, inputs, *args, **kwargs):
+        before = [parameter.grad.clone() for parameter in model.parameters()]
+        loss = super()._padding_step(model, inputs, *args, **kwargs)
+        after = [parameter.grad for parameter in model.parameters()]
+        self.changes += [float((one - other).abs().max()) for one, other in zip(before, after, strict=True)]
+        assert loss == 0
+        return loss
 
 
-def test_collator_that_runs_rows_together_is_an_error(tmp_path) -> None:
-    """Nothing in such a batch can be counted by row."""
-    trainer = MixtureTrainer(
-        model=tiny.model(), args=tiny.arguments(tmp_path), mixture=tiny.mixture(),
-        data_collator=transformers.DataCollatorWithFlattening(),
+def classifier(**settings):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    return transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=64, **sizes, **settings))
+
+
+@pytest.mark.parametrize("kind", ["causal", "regression", "several labels"])
+def test_micro_batch_of_padding_changes_no_gradient(tmp_path, kind) -> None:
+    """Nine rows in steps of four and two micro-batches: the last step has a row, and padding beside it."""
+
+    def collate(rows):
+        batch = tiny.pad(rows)
+        if kind != "causal":
+            origin = batch["input_ids"][:, 1].float()
+            batch["labels"] = (
+                origin if kind == "regression" else torch.stack([origin % 2, origin % 3 > 0], dim=1).float()
+            )
+        return batch
+
+    models = {
+        "causal": tiny.model,
+        "regression": lambda: classifier(num_labels=1),
+        "several labels": lambda: classifier(num_labels=2, problem_type="multi_label_classification"),
+    }
+    trainer = Gradients(
+        model=models[kind](), mixture=tiny.mixture(sizes=(6, 3), samples_per_epoch=9), data_collator=collate,
+        args=tiny.arguments(tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=2),
     )  # fmt: skip
-    with pytest.raises(PlanError, match=r"labels must have one row for each of 4 rows, but got shape \(1, \d+\)"):
-        trainer.train()
+    trainer.train()
+    assert trainer.changes
+    assert set(trainer.changes) == {0.0}
+    assert trainer.mix.ledger.trained.sum() == 9
+    assert torch.isfinite(tiny.weights(trainer.model)).all()
 
 
-def test_rows_in_place_of_the_sources_own_must_be_as_many(tmp_path) -> None:
-    with pytest.raises(SourceError, match="data must have 100 rows, those of all sources end to end, but got 99"):
-        MixtureTrainer(
-            model=tiny.model(), args=tiny.arguments(tmp_path), mixture=tiny.mixture(), data_collator=tiny.pad,
-            train_dataset=[tiny.TokenRows(0, 100)[row] for row in range(99)],
-        )  # fmt: skip
+def test_finished_run_that_is_resumed_trains_nothing_more(tmp_path) -> None:
+    settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 6}
+    whole = trained(tmp_path, **settings)
+    again = trained(tmp_path, resume=True, done=6, **settings)
+    assert again.state.global_step == 6
+    assert again.seen[6:] == []
+    assert torch.equal(tiny.weights(again.model), tiny.weights(whole.model))
+
+
+def test_step_that_changes_its_size_in_the_run_is_refused(tmp_path) -> None:
+    with pytest.raises(PlanError, match="auto_find_batch_size must be False"):
+        trained(tmp_path, auto_find_batch_size=True)
+
+
+def test_padding_is_neither_learnt_nor_counted() -> None:
+    def batch_of(*cycles):
+        metas = [{"source": "s0", "source_index": row, "cycle": cycle} for row, cycle in enumerate(cycles)]
+        rows = [{**tiny.TokenRows(0, 9)[row], "__cuvee_meta__": meta} for row, meta in enumerate(metas)]
+        return MixtureCollator(tiny.pad, ["s0"])(rows)
+
+    batch = batch_of(0, -1)
+    assert batch[DRAWS].tolist() == [[0, 0, 0]]
+    assert (batch["labels"][0] >= 0).any()
+    padding = batch_of(-1)
+    assert padding[DRAWS].tolist() == [[0, 0, -1]]
+    assert (padding["labels"] == -100).all()
 
 
 # --- tools that would change the order

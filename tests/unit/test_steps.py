@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cuvee import Ledger, Mixture, MixtureSampler, PlanError, Source, StateError
 from cuvee.dataset import PADDING, _unpacked
+from cuvee.run_log import RunLog
 from cuvee.steps import StepSampler, split
 
 ROWS = 12  # of an optimizer step
@@ -233,3 +234,28 @@ def test_split_keeps_order_and_pads_with_the_last_key(keys, parts) -> None:
     padding = lists[len(keys) :] if len(keys) < parts else []
     assert [key for part in lists[: len(keys)] for key in part] == keys
     assert padding == [[min(keys[-1], ~keys[-1])]] * len(padding)
+
+
+def test_nothing_is_handed_out_beyond_the_last_step() -> None:
+    sampler = steps_of(mixture(samples_per_epoch=100))
+    sampler.last = 5
+    assert len([sampler.advance() for _ in sampler]) == 5
+    assert list(sampler) == []
+
+
+@pytest.mark.parametrize("exhaustion", ["stop", "cycle", "renormalize"])
+def test_plan_steered_by_tokens_is_told_whole_after_a_resume(tmp_path, exhaustion) -> None:
+    lengths = np.arange(40, dtype=np.int32) % 7 + 1
+    sources = [Source("a", rows=40, lengths=lengths), Source("b", rows=30, lengths=lengths[:30])]
+    mix = Mixture(
+        sources, unit="tokens", exhaustion=exhaustion, control_interval=16, window=8,
+        samples_per_epoch=60 if exhaustion == "cycle" else None,
+    )  # fmt: skip
+    first = StepSampler(mix.plan(), rows=4)
+    run(first, 6)
+    resumed = StepSampler(mix.plan(), rows=4)
+    resumed.load_state_dict(first.state_dict())
+    log = RunLog(tmp_path, names=mix.names)
+    log.start()
+    told = json.loads(log.plan(resumed.plan, step=6).read_text())
+    assert told["schedule_hash"] == mix.plan().schedule_hash()

@@ -18,7 +18,7 @@ from cuvee import CuveeError, ManifestError, Mixture, SourceError
 from cuvee.cli.command import app
 from cuvee.cli.train import GROUPS
 from cuvee.train.reading import read_settings
-from cuvee.train.run_folder import EVENTS_FILE, STATE_FILE
+from cuvee.train.run_folder import EVENTS_FILE, NEEDED, STATE_FILE, check_writable, checkpoint_of, held
 from cuvee.train.settings import TrainSettings, option_of, rules_of_settings
 from cuvee.train.sources import open_mixture_input
 
@@ -57,7 +57,8 @@ def make_run(folder: Path, *steps: int) -> Path:
     """Make the files by which the folder of a run is known."""
     for step in steps:
         (folder / f"checkpoint-{step}").mkdir(parents=True)
-        (folder / f"checkpoint-{step}" / STATE_FILE).write_text("{}")
+        for name in (STATE_FILE, *(patterns[0] for patterns in NEEDED)):
+            (folder / f"checkpoint-{step}" / name).write_text("{}")
     (folder / EVENTS_FILE).write_text("")
     return folder
 
@@ -491,3 +492,33 @@ def test_settings_load_nothing_heavy(fresh_python: Callable[[str], str]) -> None
         "print([name for name in ('torch', 'transformers', 'datasets', 'pyarrow', 'yaml') if name in sys.modules])"
     )
     assert fresh_python(code) == "[]\n"
+
+
+@pytest.mark.parametrize("patterns", NEEDED)
+def test_checkpoint_without_something_to_go_on_from_is_refused(tmp_path, patterns) -> None:
+    checkpoint = tmp_path / "run" / "checkpoint-5"
+    checkpoint.mkdir(parents=True)
+    for name in (STATE_FILE, *(others[0] for others in NEEDED if others != patterns)):
+        (checkpoint / name).touch()
+    for resume in ("latest", str(checkpoint)):
+        with pytest.raises(CuveeError, match=rf"--resume must be of a whole checkpoint, .* without {patterns[0]}; to"):
+            checkpoint_of(resume, tmp_path / "run")
+
+
+def test_folder_is_of_one_run_at_a_time(tmp_path) -> None:
+    run, logs = tmp_path / "run", tmp_path / "logs"
+    with (
+        held({run, logs}),
+        pytest.raises(CuveeError, match="--output-dir must be of no other run under way"),
+        held({logs}),
+    ):
+        pass
+    with held({run}):
+        pass
+
+
+def test_folder_whose_name_is_no_utf8_is_refused(tmp_path) -> None:
+    with pytest.raises(
+        CuveeError, match=r"^--output-dir must be a folder that can be written, .*: its name is not in UTF-8"
+    ):
+        check_writable("--output-dir", tmp_path / "d\udcff")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch  # noqa: TID253  (whoever imports this module trains)
+from accelerate.utils import send_to_device  # noqa: TID253
 from torch.utils.data import DataLoader  # noqa: TID253
 from transformers import Trainer, TrainerCallback  # noqa: TID253
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, RemoveColumnsCollator, get_last_checkpoint  # noqa: TID253
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 STATE_FILE = "dataset_mix_state.json"
 DRAWS = "cuvee_draws"  # of a batch: source, row and cycle of each of its rows
 REARRANGING = ("packing", "padding_free", "shuffle_dataset")  # arguments of trainers that prepare rows, as TRL's do
+RESTARTING = "auto_find_batch_size"  # changes the rows of a step in the middle of a run
 MOST_LOGGED = 32  # sources whose shares and losses stand in the Trainer's own logs
 
 
@@ -37,18 +39,24 @@ class MixtureCollator:
     Args:
         collator: makes a batch of rows that lack `__cuvee_meta__`.
         names: the sources' names, as `mixture.names`.
+        masks: whether labels of a batch of padding are masked: so that they do not count where a loss is divided by
+            the number of targets in a step.
     """
 
-    def __init__(self, collator: Callable[[list[Any]], Mapping[str, Any]], names: Iterable[str]) -> None:
+    def __init__(
+        self, collator: Callable[[list[Any]], Mapping[str, Any]], names: Iterable[str], *, masks: bool = True
+    ) -> None:
         self._collator = collator
+        self._masks = masks
         self._ids = {name: source for source, name in enumerate(names)}
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the batch with `DRAWS`, int64 of shape (n, 3); rows that are padding have no target in it.
+        """Return the batch with `DRAWS`, int64 of shape (n, 3): of the rows that are no padding, if there are any.
 
         Raises:
             PlanError: if the collator runs rows together, so that nothing of a batch can be told apart by source.
         """
+        rows = [row for row in rows if row[META]["cycle"] != PADDING] or rows
         metas = [row.pop(META) for row in rows]
         draws = torch.tensor([[self._ids[meta["source"]], meta["source_index"], meta["cycle"]] for meta in metas])
         batch = dict(self._collator(rows))
@@ -59,7 +67,8 @@ class MixtureCollator:
                     f"labels must have one row for each of {len(draws)} rows, but got shape {tuple(labels.shape)}; use "
                     "a collator that pads rows instead of running them together"
                 )
-            labels[draws[:, 2] == PADDING] = MASKED
+            if self._masks and not labels.is_floating_point():
+                labels[draws[:, 2] == PADDING] = MASKED
         return {**batch, DRAWS: draws}
 
 
@@ -157,7 +166,7 @@ class MixtureTrainerMixin(TrainerBase):
         loader = DataLoader(
             self._mix_dataset,
             batch_sampler=steps,
-            collate_fn=MixtureCollator(self._mix_collator(), self.mixture.names),
+            collate_fn=MixtureCollator(self._mix_collator(), self.mixture.names, masks=self._counts_targets()),
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
             persistent_workers=args.dataloader_persistent_workers,
@@ -177,10 +186,24 @@ class MixtureTrainerMixin(TrainerBase):
         mix = self.mix
         draws = inputs.pop(DRAWS).numpy()  # still on the host: nothing here waits for a device
         mix.arrived(draws)
+        if (draws[:, 2] == PADDING).all():
+            return self._padding_step(model, inputs, *args, **kwargs)
         tokens = self._targets(inputs, len(draws))
         loss: torch.Tensor = super().training_step(model, inputs, *args, **kwargs)
         mix.trained(draws, tokens, None if self._mix_losses is None else self._mix_losses.take())
         return loss
+
+    def _padding_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        """Go through a micro-batch that only fills up a short step, in step with other ranks; nothing is learnt."""
+        model.train()
+        with self.compute_loss_context_manager():
+            moved = send_to_device(inputs, self.args.device)
+            loss: Any = self.compute_loss(model, moved, num_items_in_batch=num_items_in_batch)
+        self.accelerator.backward(loss * 0.0)
+        if self._mix_losses is not None:
+            self._mix_losses.take()
+        nothing: torch.Tensor = loss.detach() * 0.0
+        return nothing
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Log as the Trainer does, with the shares and losses of the sources beside its training loss."""
@@ -206,6 +229,10 @@ class MixtureTrainerMixin(TrainerBase):
         """Return the limit on steps that ended the run, None if it went through its epochs."""
         limit = self.args.max_steps
         return limit if 0 < limit <= self.state.global_step else None
+
+    def _counts_targets(self) -> bool:
+        """Return whether the loss is divided by the number of targets in a step, which the Trainer counts."""
+        return bool(self.model_accepts_loss_kwargs or self.compute_loss_func is not None)
 
     def _targets(self, inputs: Mapping[str, Any], rows: int) -> np.ndarray:
         labels = inputs.get("labels")
@@ -261,6 +288,7 @@ class MixCallback(TrainerCallback):
             raise StateError(
                 f"checkpoint's steps must be {mix.steps.step}, as in its {STATE_FILE}, but got {state.global_step}"
             )
+        mix.steps.last = state.max_steps  # the Trainer itself asks only after a step whether it was the last
         checkpoint = trainer._mix_checkpoint  # noqa: SLF001  (one class in two, as callbacks demand)
         mix.start(None if checkpoint is None else checkpoint.name, **trainer.mix_facts())
 
@@ -289,6 +317,10 @@ def refuse_other_rows(config: object) -> None:
     Raises:
         PlanError: naming the argument.
     """
+    if getattr(config, RESTARTING, False):
+        raise PlanError(
+            f"{RESTARTING} must be False to train on a mixture, but got True; a step has as many rows from the first on"
+        )
     for name in REARRANGING:
         if getattr(config, name, False):
             raise PlanError(
@@ -305,7 +337,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     """
     path = checkpoint / STATE_FILE
     try:
-        state = json.loads(path.read_bytes())
+        state = json.loads(path.read_bytes(), parse_constant=_no_number)
     except (OSError, ValueError) as error:
         raise StateError(
             f"checkpoint must hold {STATE_FILE}, written when it was complete, but got {str(checkpoint)!r} ({error})"
@@ -313,6 +345,10 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise StateError(f"{str(path)!r} must hold a JSON object, but got {type(state).__name__}")
     return state
+
+
+def _no_number(constant: str) -> float:
+    raise ValueError(f"{constant} is no number")
 
 
 def logged(now: Standing) -> dict[str, float]:

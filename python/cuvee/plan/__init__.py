@@ -252,6 +252,16 @@ class Plan:
         self._chunk, self._size = (0, ()), -1
         return update.change
 
+    def from_start(self) -> Plan:
+        """Return this epoch's plan with all its positions, made anew if a state was loaded in the middle of the epoch.
+
+        A plan steered by tokens that goes on from a state does not hold the positions before it.
+        """
+        if self._epoch.stream.first <= self._epoch.offset:
+            return self
+        joined = self.sources[len(self.mixture.sources) :]
+        return self.mixture.plan(self.epoch, journal=self.journal or None, add=joined)
+
     def next_epoch(self) -> Plan:
         """Return the plan of the next epoch, with the journal carried on.
 

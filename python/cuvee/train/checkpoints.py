@@ -11,9 +11,10 @@ from transformers import TrainerCallback  # noqa: TID253  (whoever imports this 
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR  # noqa: TID253
 
 from .launch import rank_info
-from .run_folder import checkpoints_of
+from .run_folder import checkpoints_of, step_of
 
 UNFINISHED = ".unfinished"  # where the Trainer writes checkpoints, in the run's folder
+SUPERSEDED = "superseded"  # where later checkpoints go when a run goes on from an earlier one
 
 
 class CheckpointKeeper(TrainerCallback):
@@ -30,10 +31,16 @@ class CheckpointKeeper(TrainerCallback):
         self._run = run
         self._keep = keep
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Clear away what an interrupted run left half written."""
+    def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:  # noqa: ARG002
+        """Clear away what was left half written, and put aside checkpoints of later steps than the run goes on from."""
         if rank_info().is_main:
             shutil.rmtree(self._run / UNFINISHED, ignore_errors=True)
+            for checkpoint in checkpoints_of(self._run):
+                if step_of(checkpoint) > state.global_step:
+                    aside = self._run / SUPERSEDED / checkpoint.name
+                    shutil.rmtree(aside, ignore_errors=True)
+                    aside.parent.mkdir(exist_ok=True)
+                    checkpoint.rename(aside)
         _all_ranks_here()
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:  # noqa: ARG002  (the Trainer's names)

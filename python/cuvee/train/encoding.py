@@ -112,6 +112,10 @@ class EncodedRows:
                 encoded["images"] = images
         return found
 
+    def largest_token(self) -> int:
+        """Return the largest token of all rows, -1 without any; reads them all."""
+        return int(self._tokens.max(initial=-1))
+
     @property
     def target_tokens(self) -> NDArray[np.int32]:
         """Tokens to be learnt of each row, int32[n]."""

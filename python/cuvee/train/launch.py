@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Task = TypeVar("Task")
 
 MOST_RANKS = 2**20
+GRACE = 5.0  # seconds that a rank has to end after it was told to
 CHILD = "import sys; from cuvee.train.launch import run_rank; run_rank(*sys.argv[1:])"
 TASK = "task.pickle"
 SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
@@ -149,7 +150,8 @@ def first_error(folder: Path, codes: Mapping[int, int]) -> Exception:
     if own:
         own[0].error.add_note(f"raised by rank {own[0].rank}:\n{own[0].trace}")
         return own[0].error
-    rank = min(silent or codes, key=lambda one: (codes[one] == -signal.SIGABRT, one))  # losing a peer can abort
+    # losing a peer can abort a rank, and one that waits for a peer may have to be killed
+    rank = min(silent or codes, key=lambda one: (codes[one] == -signal.SIGKILL, codes[one] == -signal.SIGABRT, one))
     return CuveeError(f"rank {rank} must run to its end, but got {_ending(codes[rank])}{_last_words(folder, rank)}")
 
 
@@ -206,7 +208,11 @@ def run_rank(folder: str, parent: str) -> NoReturn:
     """
     code = [1]
     atexit.register(lambda: _end_at_once(code[0]))  # registered first, called last
-    code[0] = _do_task(folder, parent)
+    try:
+        code[0] = _do_task(folder, parent)
+    except SystemExit as leaving:  # the task's own
+        code[0] = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        raise
     sys.exit(code[0])
 
 
@@ -214,6 +220,7 @@ def _do_task(folder: str, parent: str) -> int:
     """Do the task, and return the exit code."""
     _die_with(int(parent))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that displays and files are closed
+    _end_soon_after(signal.SIGTERM)
     info = rank_info()
     if not info.is_main:
         _keep_back(Path(folder) / f"stderr-{info.rank}")
@@ -229,6 +236,21 @@ def _do_task(folder: str, parent: str) -> int:
         _leave(Path(folder), info.rank, error)
         return _end(1)
     return 0
+
+
+def _end_soon_after(number: int) -> None:
+    """End this process a little after a signal even where C++ waits for other ranks, so that no handler is called."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        while os.read(reading, 1) != bytes([number]):
+            pass
+        time.sleep(GRACE)
+        _end_at_once(INTERRUPTED)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _from(environment: Mapping[str, str], name: str, *, low: int, end: int, default: str | None = None) -> int:

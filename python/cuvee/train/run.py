@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from ..cache import write_atomically
-from ..errors import StateError
+from ..errors import CuveeError, StateError
 from ..integrations.transformers import STATE_FILE, MixtureTrainer, read_state
 from ..ledger import Ledger
 from ..mix_run import MixRun, Standing
@@ -37,7 +37,7 @@ from .parallel import (
     trains_on_cpu,
 )
 from .progress import MixProgress
-from .run_folder import checkpoints_of
+from .run_folder import checkpoints_of, held
 from .settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 MODEL_FOLDER = "model"
 SETTINGS_FILE = "run.yaml"
+ROOM = 1 << 20  # bytes; a disk with less is full
 STATE_FILES = ("optimizer*", "scheduler*", "scaler*", "rng_state*", "split_*", "train*", STATE_FILE)  # of a checkpoint
 
 
@@ -78,9 +79,24 @@ def train_rank(settings: TrainSettings, data: Data) -> Ledger:
             images=data.images,
             seed=settings.seed,
         )
+        check_vocabulary(settings, mixture, model, len(tokenizer))
         collator = SFTCollator(tokenizer.pad_token_id, processor=processor)
         trainer = SFTTrainer(settings, mixture, model, collator, tokenizer if processor is None else processor)
         return trainer.run()
+
+
+def check_vocabulary(settings: TrainSettings, mixture: Mixture, model: Any, tokens: int) -> None:
+    """Raise if rows hold tokens that the model has no embedding for; only a tokenizer that has more is looked into."""
+    known = model.get_input_embeddings().weight.shape[0]
+    if tokens <= known:
+        return
+    for source in mixture.sources:
+        largest = source.data.largest_token() if isinstance(source.data, EncodedRows) else 0
+        if largest >= known:
+            raise CuveeError(
+                f"--ckpt {settings.ckpt}: the model must have an embedding for every token, but got {known}, and token "
+                f"{largest} in source {source.name!r}"
+            )
 
 
 def steps_made(settings: TrainSettings, mixture: Mixture) -> int:
@@ -186,13 +202,28 @@ class SFTTrainer(ParallelTrainerMixin, MixtureTrainer):
     def run(self) -> Ledger:
         """Train, keep the model, and return what all ranks trained on."""
         folder, checkpoint = self.settings.output_dir, self.settings.checkpoint
-        self.add_callback(_Record(self.settings))
+        record = _Record(self.settings)
+        self.add_callback(record)
         try:
-            with self._display():
+            with held({folder, self.settings.metrics_folder}), self._display():
                 self.train(None if checkpoint is None else str(checkpoint))
         except KeyboardInterrupt:
             if rank_info().is_main:
                 self._say_how_to_go_on()
+            raise
+        except CuveeError:
+            raise
+        except Exception as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            if checkpoint is not None and not record.begun:
+                raise StateError(
+                    f"--resume must be of a checkpoint that --ckpt {self.settings.ckpt} can go on from, but got "
+                    f"{str(checkpoint)!r} ({reason})"
+                ) from error
+            if shutil.disk_usage(folder).free < ROOM:
+                raise CuveeError(
+                    f"--output-dir must have room for checkpoints, but got {str(folder)!r}, which is full ({reason})"
+                ) from error
             raise
         scratch = folder / UNFINISHED / MODEL_FOLDER
         self.save_model(str(scratch))
@@ -254,9 +285,11 @@ class _Record(transformers.TrainerCallback):
 
     def __init__(self, settings: TrainSettings) -> None:
         self._settings = settings
+        self.begun = False
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         """Write them."""
+        self.begun = True
         if rank_info().is_main:
             write_atomically(self._settings.output_dir / SETTINGS_FILE, self._settings.to_yaml().encode())
 
