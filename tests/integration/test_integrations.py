@@ -52,6 +52,7 @@ COMMON = """
     import json, os, sys
     from pathlib import Path
     from cuvee import *
+    from leaving import leave
     from loading import Rows, mixture
 
     folder, rank, world_size = Path(sys.argv[1]), int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -112,6 +113,7 @@ ACCELERATE = (
     say(seen=seen, epochs=epochs, synced=synced, length=len(loader), trained=total.trained.tolist(),
         scheduled=total.scheduled.tolist(), tokens=total.tokens.tolist())
     accelerator.end_training()
+    leave()
 """
 )
 
@@ -165,6 +167,7 @@ PREPARED = (
         told["untracked"] = f"{type(error).__name__}: {error}"
     say(**told)
     accelerator.end_training()
+    leave()
 """
 )
 

@@ -413,6 +413,7 @@ RANKS = """
     from pathlib import Path
     import torch
     import tiny
+    from leaving import leave
     from integration.test_transformers import Prepared, Recording, trained
 
     folder, kind, settings = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
@@ -425,7 +426,7 @@ RANKS = """
     except ValueError as error:
         told = {"error": f"{type(error).__name__}: {error}"}
     (folder / f"rank-{torch.distributed.get_rank()}.json").write_text(json.dumps(told))
-    torch.distributed.destroy_process_group()
+    leave()
 """
 
 

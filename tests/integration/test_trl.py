@@ -279,6 +279,7 @@ RANK = """
     from pathlib import Path
     import torch
     import tiny
+    from leaving import leave
     from integration.test_trl import trained
 
     folder = Path(sys.argv[1])
@@ -287,7 +288,7 @@ RANK = """
     told = {"seen": trainer.seen, "total": trainer.mix.ledger.reduced().counts.tolist(),
             "logged": trainer.state.log_history, "weights": tiny.weights(trainer.model).tolist()}
     (folder / f"rank-{torch.distributed.get_rank()}.json").write_text(json.dumps(told))
-    torch.distributed.destroy_process_group()
+    leave()
 """
 
 
