@@ -17,7 +17,7 @@ import table
 
 HERE = Path(__file__).resolve().parent
 ENVIRONMENT = HERE.parent / ".venv-bench"
-BENCHMARKS = ("schedule", "random_access", "bijection", "loader", "training", "scale", "hash")
+BENCHMARKS = ("schedule", "random_access", "bijection", "loader", "training", "scale", "hash", "logits")
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""How a rank that a test starts ends: at once, since torch's threads now and then abort a process in its orderly end."""
+"""How a rank that a test starts ends: at once, since threads of torch now and then abort an orderly end."""
 # ruff: noqa: TID253
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <optional>
 #include <span>
 
 #include "core/error.hpp"
@@ -27,6 +28,13 @@ std::span<T> out_vector(Array<T>& array, const char* name) {
   CUVEE_EXPECTS(array.ndim() == 1, std::invalid_argument, name, " must be 1-D, but got ", array.ndim(), "-D");
   CUVEE_EXPECTS(array.writeable(), std::invalid_argument, name, " must be writeable, but got a read-only array");
   return {array.mutable_data(), static_cast<std::size_t>(array.size())};
+}
+
+/// A mask that may be left out: nothing then.
+inline std::span<const u8> in_mask(const std::optional<Array<bool>>& mask, const char* name) {
+  if (!mask) return {};
+  const auto flags = in_vector(*mask, name);
+  return {reinterpret_cast<const u8*>(flags.data()), flags.size()};
 }
 
 template <class T>

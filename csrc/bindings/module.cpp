@@ -7,7 +7,9 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(), pybind11::multiple_inter
   cuvee::bindings::bind_hash(m);
   cuvee::bindings::bind_bijection(m);
   cuvee::bindings::bind_tally(m);
+  cuvee::bindings::bind_logits(m);
   cuvee::bindings::bind_scalar(m);
   cuvee::bindings::bind_pack(m);
   cuvee::bindings::bind_plan(m);
+  cuvee::bindings::bind_bandit(m);
 }

@@ -1,12 +1,17 @@
 """Compiled core: arrays in, arrays out. Import cuvee, not this module."""
 
-from typing import TypeVar, final
+from typing import Any, Protocol, TypeVar, final, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 _T = TypeVar("_T", bound=tuple[int, int, int, str])
+
+@type_check_only
+class SupportsDLPack(Protocol):
+    def __dlpack__(self, *, stream: Any = ...) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
 
 ENDLESS: int  # 2**63 - 1: a cap, a plan's end or a slot that is never reached
 ORDER_FORMAT: int  # goes up when, and only when, the same contract gives another order
@@ -55,6 +60,15 @@ def tally(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (rows, sums of values), each int64[k], per source id."""
 
+def tally_values(
+    source: NDArray[np.int32], values: NDArray[np.float32], mask: NDArray[np.bool_] | None = None, *, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return (counts, sums of values), each of shape (k,), per source id; the same bits in any order.
+
+    Each of the n ids is that of m values, those of shape (n * m,) lying end to end; masked ones (False) do not count.
+    Exact for values from 2**-23 to 2**23; smaller ones are cut off at 2**-46, larger ones and NaN make the sum NaN.
+    """
+
 def gather_lengths(
     source: NDArray[np.int32], row: NDArray[np.int64], *, lengths: NDArray[np.int32], offsets: NDArray[np.int64]
 ) -> NDArray[np.int32]:
@@ -62,6 +76,63 @@ def gather_lengths(
 
     `lengths` is those of all sources end to end, `offsets` of shape (k+1,).
     """
+
+def token_signals(
+    logits: SupportsDLPack,
+    targets: NDArray[np.int64] | None = None,
+    mask: NDArray[np.bool_] | None = None,
+    *,
+    threads: int = 1,
+    isa: str = "auto",
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32] | None]:
+    """Return (entropy, varentropy, log-probability of targets or None) per row of logits, each of shape (n,), in nats.
+
+    `logits` is a CPU tensor of shape (n, V) or (a, b, V), n = a * b, of float32, float16 or bfloat16. A target is in
+    0..V-1 or -100, none. Rows whose mask is False give 0. The same bits for any `threads` and `isa`.
+    """
+
+MAX_BANDIT_SOURCES: int
+
+def limit(p: NDArray[np.float64], *, floor: NDArray[np.float64] | None, cap: NDArray[np.float64] | None) -> None:
+    """Scale p, of shape (K,), by one factor and cut it to [floor, cap], in place, so that its sum is 1."""
+
+@final
+class WeightRule:
+    """How scores move the weights of K sources. The state is the caller's; `cuvee.bandits` says what each rule is."""
+
+    def __init__(
+        self,
+        rule: str,  # "exp3", "bounded", "odm", "doremi"
+        *,
+        eta: float,
+        gamma: float,
+        decay: float = 0.0,
+        quantiles: tuple[float, float] = ...,
+        rate: float = 0.0,
+        max_collision: float = 1.0,  # largest sum of squared probabilities
+        floor: NDArray[np.float64] | None = None,  # (K,)
+        cap: NDArray[np.float64] | None = None,  # (K,)
+    ) -> None: ...
+    @property
+    def eta(self) -> float: ...
+    @eta.setter
+    def eta(self, arg1: float, /) -> None: ...
+    @property
+    def gamma(self) -> float: ...
+    @gamma.setter
+    def gamma(self, arg1: float, /) -> None: ...
+    def update(
+        self,
+        state: NDArray[np.float64],
+        p: NDArray[np.float64],
+        summary: NDArray[np.float64],
+        scores: NDArray[np.float64],
+        rows: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Update state and p, of shape (K,), and summary, of shape (4,), in place.
+
+        summary is: running low and high quantile, updates they have seen, sum of squared p before the entropy floor.
+        """
 
 @final
 class Plan:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
-from .errors import StateError
+from .errors import PlanError, StateError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -225,6 +225,34 @@ def count_passing(plan: Plan, start: int, stop: int) -> int:
         return stop - start
     spans = ((first, min(first + FETCHED, stop)) for first in range(start, stop, FETCHED))
     return sum(int(np.count_nonzero(plan.passes(plan.draws(*span)))) for span in spans)
+
+
+def walk(plan: Plan, deal: Deal, position: int, steps: int) -> tuple[int, int]:
+    """Return (position after `steps` more steps from `position` on, steps that no row of the epoch was left for).
+
+    The position is the epoch's end where no row that passes follows.
+
+    Raises:
+        PlanError: if steps are asked of a whole epoch in which no row passes.
+    """
+    rows, start = steps * deal.step, position
+    while rows and position < len(plan):
+        stop = min(position + (rows if plan.mixture.max_length is None else FETCHED), len(plan))
+        passing = np.flatnonzero(plan.passes(plan.draws(position, stop)))
+        if len(passing) >= rows:
+            position, rows = position + 1 + int(passing[rows - 1]), 0
+        else:
+            position, rows = stop, rows - len(passing)
+    if start == 0 and steps and rows == steps * deal.step:
+        raise PlanError(f"epoch {plan.epoch} must have rows within the length limit, but got none of {len(plan)}")
+    if plan.mixture.max_length is not None and not _any_passes(plan, position):
+        position = len(plan)
+    return position, (rows + deal.step - 1 if deal.drop_last else rows) // deal.step
+
+
+def _any_passes(plan: Plan, start: int) -> bool:
+    spans = ((first, min(first + FETCHED, len(plan))) for first in range(start, len(plan), FETCHED))
+    return any(bool(plan.passes(plan.draws(*span)).any()) for span in spans)
 
 
 def count_scheduled(ledger: Ledger, plan: Plan, start: int, stop: int) -> None:

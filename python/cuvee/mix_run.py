@@ -13,6 +13,7 @@ from .delivery import DeliveryCheck
 from .errors import StateError
 from .ledger import Ledger
 from .losses import SourceLosses
+from .ranks import place
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from torch import Tensor
 
+    from .online.run import OnlineRun
     from .plan import Plan
     from .run_log import RunLog
     from .steps import StepSampler
@@ -60,12 +62,20 @@ class MixRun:
         counts: whether this rank counts what it trains on. Of ranks that train on the same rows (tensor parallelism)
             one must.
         loader: what feeds the loop; named in the error if something else than the plan's rows arrives.
+        online: what moves the weights, if they learn.
     """
 
     def __init__(
-        self, steps: StepSampler, *, log: RunLog | None = None, counts: bool = True, loader: object = None
+        self,
+        steps: StepSampler,
+        *,
+        log: RunLog | None = None,
+        counts: bool = True,
+        loader: object = None,
+        online: OnlineRun | None = None,
     ) -> None:
         self.steps = steps
+        self.online = online
         self.names = steps.plan.names
         self.ledger = Ledger(self.names)
         self._losses = SourceLosses(self.names)
@@ -85,6 +95,8 @@ class MixRun:
             facts: JSON values to keep with the events.
         """
         self._check = DeliveryCheck(self.steps.plan, self.steps.deal, self.steps.place)
+        if self.online is not None:
+            self.online.start()
         total = self.ledger.reduced()
         self._since = (time.perf_counter(), int(total.trained.sum()), int(total.tokens.sum()))
         if self._log is not None:
@@ -110,13 +122,20 @@ class MixRun:
             self._arrived = []
             self._check.step(source, row, cycle, loader=self._loader)
 
-    def trained(self, draws: NDArray[np.int64], tokens: ArrayLike, losses: ArrayLike | Tensor | None = None) -> None:
+    def trained(
+        self,
+        draws: NDArray[np.int64],
+        tokens: ArrayLike,
+        losses: ArrayLike | Tensor | None = None,
+        **signals: ArrayLike | Tensor | None,
+    ) -> None:
         """Count a micro-batch that was trained on; padding is left out.
 
         Args:
             draws: as for `arrived`.
             tokens: target tokens of each row, shape (n,).
             losses: the sum of each row's token losses in nats, shape (n,), on any device; None where they are unknown.
+            signals: what else weights that learn go by, as for `OnlineMixer.observe`.
         """
         if not self._counts:
             return
@@ -125,14 +144,22 @@ class MixRun:
         self.ledger.add_trained(draws[real, 0], counted[real])
         if losses is not None:
             self._losses.add(draws[:, 0], losses, counted)
+        if self.online is not None:
+            self.online.observe(np.where(real, draws[:, 0], -1), loss_sum=losses, tokens=counted, **signals)
 
-    def stepped(self) -> Plan | None:
-        """Count an optimizer step, and return the plan whose epoch ended with it, if one did."""
+    def stepped(self, **numbers: Any) -> Plan | None:
+        """Count an optimizer step, and return the plan whose epoch ended with it, if one did.
+
+        Args:
+            numbers: of the run, for the report that weights learn from, as `total_steps`.
+        """
         ended = self.steps.advance()
         if ended is not None:
             self._check = None
             if self._log is not None:
                 self._log.epoch_end(self._total(), step=self.steps.step, plan=ended)
+        if self.online is not None:
+            self.online.stepped(ended, **numbers)
         return ended
 
     def standing(self) -> Standing:
@@ -177,6 +204,8 @@ class MixRun:
             max_steps: the limit on steps that ended the run; None if its epochs were over.
         """
         total = self._total()
+        if self.online is not None:
+            self.online.finish()
         if self._log is not None:
             if max_steps is not None:
                 self._log.max_steps_reached(total, step=self.steps.step, max_steps=max_steps)
@@ -186,7 +215,8 @@ class MixRun:
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the run and the counts of all ranks, as JSON values; the same on every rank."""
         total = self._total()
-        return {"version": STATE_VERSION, "steps": self.steps.state_dict(), "ledger": total.state_dict()}
+        state = {"version": STATE_VERSION, "steps": self.steps.state_dict(), "ledger": total.state_dict()}
+        return state if self.online is None else {**state, "online": self.online.state_dict()}
 
     def load_state_dict(
         self,
@@ -210,10 +240,17 @@ class MixRun:
             raise StateError(f"state must be from MixRun.state_dict, but got one without {missing}")
         if state["version"] != STATE_VERSION:
             raise StateError(f"state version must be {STATE_VERSION}, but got {state['version']!r}")
+        if ("online" in state) != (self.online is not None):
+            learnt, learn = ("learn", "do not") if "online" in state else ("not learn", "do")
+            raise StateError(f"weights must {learnt}, as in the state's run, but got a run in which they {learn}")
         ledger = Ledger.from_state(state["ledger"])
         self.steps.load_state_dict(state["steps"], journal=journal, accept_changes=accept_changes)
         if self.steps.rank == 0 and self._counts:  # the counts of all ranks go on in one of them
             self.ledger.load_state_dict(ledger.state_dict())
+        if place()[0] != 0:
+            self.steps.plan.journal.detach()
+        if self.online is not None:
+            self.online.load_state_dict(state["online"])
 
     def _total(self) -> Ledger:
         if self._counts:

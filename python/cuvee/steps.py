@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import Sampler  # noqa: TID253  (whoever imports this module trains)
 
 from .checks import as_int
-from .course import Course, Deal, Place, count_passing, count_scheduled
+from .course import Course, Deal, Place, count_passing, count_scheduled, walk
 from .delivery import refuse_resharding
 from .errors import PlanError, StateError
 from .plan import Plan
@@ -145,6 +145,36 @@ class StepSampler(Sampler[list[int]]):
         self._drop_ended()
         return plan
 
+    def ahead(self, steps: int) -> tuple[Plan, int] | None:
+        """Return where an update may take effect once `steps` more steps were made: a plan, and a place in it.
+
+        The place is a window start, in the epoch under way or in one that follows; that is a matter of what was trained
+        on alone, however far a loader has fetched ahead. None if all sources are used up before.
+        """
+        position = self.place.position
+        for number in itertools.count():
+            plan = self.plan_after(number)
+            if plan is None:
+                return None
+            position, steps = walk(plan, self.deal, position, steps)
+            if (start := plan.window_start(position)) < len(plan):
+                return plan, start
+            position = 0
+        raise AssertionError  # unreachable: the count is endless
+
+    def plan_after(self, epochs: int) -> Plan | None:
+        """Return the plan of the epoch that is this many after the one under way; None if all sources are used up."""
+        if epochs < len(self._legs):
+            return self._legs[epochs].course.plan
+        coming = epochs - len(self._legs)
+        while len(self._coming) <= coming:
+            last = self._coming[-1] if self._coming else self._legs[-1].course.plan
+            following = _following(last)
+            if following is None:
+                return None
+            self._coming.append(following)
+        return self._coming[coming]
+
     def steps_in(self, epochs: int) -> int:
         """Return the number of steps in this many plan epochs from the one under way on, counted from its start.
 
@@ -222,13 +252,15 @@ class StepSampler(Sampler[list[int]]):
             course = Course(following, self.deal, START)
         self._handed = self.step  # steps of the run handed to a loader
         self._legs = deque([_Leg(course=course, first=self.step)])
+        self._coming: deque[Plan] = deque()  # plans of later epochs, made before a loader got there
         self._parts = self._run_on()
 
     def _rewind(self) -> None:
         """Take back what was handed out beyond the steps made."""
-        leg = self._legs[0]
-        accounted = leg.course.accounted
+        leg, *others = self._legs
+        accounted, coming = leg.course.accounted, [*(other.course.plan for other in others), *self._coming]
         self._begin(leg.course.plan, leg.place(self.step))
+        self._coming = deque(plan for plan in coming if plan is not self.plan)  # their weights may have been updated
         if self.plan is leg.course.plan:
             self._legs[0].course.accounted = accounted
 
@@ -240,7 +272,7 @@ class StepSampler(Sampler[list[int]]):
                 yield from hand_out
             if not leg.course.handed and leg.course.base == START:
                 raise _no_rows(leg.course.plan)
-            plan = _following(leg.course.plan)
+            plan = self._coming.popleft() if self._coming else _following(leg.course.plan)
             if plan is None:
                 return
             self._legs.append(_Leg(course=Course(plan, self.deal, START), first=leg.first + leg.course.handed))

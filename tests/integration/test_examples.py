@@ -16,6 +16,7 @@ EXAMPLES = ROOT / "examples"
 TOOLS = {"make_data", "picture", "tiny_model"}  # makes the data; draws for the demo; what is trained
 
 SAYS = {
+    "online_mixing": "stopped half-way, and went on with the same rows and weights",
     "curriculum": "40,000 45,000                   90.00%   90.00%",
     "dataloader": "functions: 2000 rows",
     "distributed_sampler": "together the ranks saw every position once",

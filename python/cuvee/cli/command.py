@@ -14,7 +14,7 @@ import typer
 
 from cuvee.errors import CuveeError
 
-from . import INTERRUPTED, plan, preview, report, schema, train, verify
+from . import INTERRUPTED, plan, preview, replay, report, schema, train, verify
 from .output import complain, sentence_of
 
 BAD_INPUT = 2
@@ -28,6 +28,7 @@ app.command("plan", short_help="Show what an epoch will give.")(plan.plan)
 app.command("preview", short_help="Show rows in the order of training.")(preview.preview)
 app.command("verify", short_help="Compare a plan or checkpoint with the data.")(verify.verify)
 app.command("train", cls=train.GroupedCommand, short_help="Train a model on a mixture.")(train.train)
+app.command("replay", short_help="Derive the weights of a run again.")(replay.replay)
 app.command("report", short_help="Make a page of charts of a run.")(report.report)
 app.command("schema", short_help="Print the JSON Schema of manifests.")(schema.schema)
 
@@ -39,7 +40,7 @@ def cuvee(
 ) -> None:
     """Mix datasets in exact proportions, in an order that can be resumed anywhere.
 
-    Exit codes: 0 all is well, 1 `verify` found a difference, 2 something given is wrong.
+    Exit codes: 0 all is well, 1 `verify` or `replay` found a difference, 2 something given is wrong.
     """
     if version:
         from cuvee import __version__

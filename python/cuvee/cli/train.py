@@ -68,6 +68,18 @@ GROUPS: Mapping[str, Mapping[str, Shown]] = {
         "warmup_steps": Shown("N", "Steps in which it rises from 0.", "0"),
         "weight_decay": Shown("X", "Weight decay of AdamW.", "0"),
     },
+    "Online mixing: weights that learn": {
+        "online": Shown(
+            "NAME[:OPTION=X,...]", "How weights follow from rewards: exp3, exp3_bounded, odm, doremi, ado or fixed."
+        ),
+        "reward": Shown(
+            "NAME[:OPTION=X,...]",
+            "What a source is worth: entropy, train_loss, gradnorm, velocity:loss=train, ...",
+            "entropy",
+        ),
+        "update_interval": Shown("N", "Steps between updates.", "10"),
+        "lag": Shown("N", "Steps between an update and its effect.", "what workers read ahead, and one more"),
+    },
     "Machine": {
         "world_size": Shown("N", "Processes in all; leave it out under torchrun.", "1"),
         "tp_size": Shown("N", "Processes that share one copy of the model (tensor parallel).", "1"),

@@ -20,6 +20,10 @@ from ..dataset import META, PADDING, MixedDataset
 from ..errors import PlanError, StateError
 from ..losses import MASKED, CausalLoss, ForwardLosses, target_counts
 from ..mix_run import MixRun, Standing
+from ..online.mixer import GRADNORM
+from ..online.run import OnlineRun, journal_of
+from ..online.setup import ENTROPIES, Online
+from ..online.signals import ForwardEntropies, gradient_norm
 from ..run_log import RunLog
 from ..steps import StepSampler
 
@@ -95,6 +99,8 @@ class MixtureTrainerMixin(TrainerBase):
             prepare. It must keep their number and order.
         mix_log_dir: folder for the events and plan files that `cuvee report` reads; None writes none.
         accept_changes: names of sources that may have changed since the checkpoint, as in `Plan.load_state_dict`.
+        online: how the weights learn while the model trains; None leaves them as they are. Journal and record of the
+            updates go to `mix_log_dir`, for `cuvee replay`.
         kwargs: as the Trainer's.
 
     Attributes:
@@ -117,17 +123,22 @@ class MixtureTrainerMixin(TrainerBase):
         train_dataset: Any = None,
         mix_log_dir: str | Path | None = None,
         accept_changes: Iterable[str] = (),
+        online: Online | None = None,
         **kwargs: Any,
     ) -> None:
         refuse_other_rows(kwargs.get("args", args[1] if len(args) > 1 else None))
         MixedDataset(mixture, data=train_dataset)  # says what is wrong with them before they are prepared
+        reward = None if online is None else online.parts(mixture)[1]  # says what is wrong before anything is loaded
         super().__init__(*args, **{**kwargs, "train_dataset": train_dataset})
         self.mixture = mixture
+        self._mix_online = online
         self._mix_dataset = MixedDataset(mixture, data=self.mix_rows())
         self._mix_log_dir = mix_log_dir
         self._mix_accepted = tuple(accept_changes)
         self._mix_checkpoint: Path | None = None
         self._mix_losses = self._row_losses()
+        unsure = reward is not None and not ENTROPIES.isdisjoint(reward.needs)
+        self._mix_entropies = ForwardEntropies(self.model) if unsure else None
         self.add_callback(MixCallback(self))
 
     def train(
@@ -176,9 +187,10 @@ class MixtureTrainerMixin(TrainerBase):
         log = None
         if self._mix_log_dir is not None:
             log = RunLog(self._mix_log_dir, rank=self.accelerator.process_index, names=self.mixture.names)
-        self.mix = MixRun(steps, log=log, counts=counts, loader=loader)
-        if self._mix_checkpoint is not None:
-            self.mix.load_state_dict(read_state(self._mix_checkpoint), accept_changes=self._mix_accepted)
+        state = None if self._mix_checkpoint is None else read_state(self._mix_checkpoint)
+        self.mix = MixRun(steps, log=log, counts=counts, loader=loader, online=self._online_run(steps, loader, state))
+        if state is not None:
+            self.mix.load_state_dict(state, journal=self._mix_journal(), accept_changes=self._mix_accepted)
         return loader
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -187,10 +199,14 @@ class MixtureTrainerMixin(TrainerBase):
         draws = inputs.pop(DRAWS).numpy()  # still on the host: nothing here waits for a device
         mix.arrived(draws)
         if (draws[:, 2] == PADDING).all():
-            return self._padding_step(model, inputs, *args, **kwargs)
-        tokens = self._targets(inputs, len(draws))
-        loss: torch.Tensor = super().training_step(model, inputs, *args, **kwargs)
-        mix.trained(draws, tokens, None if self._mix_losses is None else self._mix_losses.take())
+            loss = self._padding_step(model, inputs, *args, **kwargs)
+        else:
+            tokens = self._targets(inputs, len(draws))
+            loss = super().training_step(model, inputs, *args, **kwargs)
+            signals = {} if self._mix_entropies is None else self._mix_entropies.take()
+            mix.trained(draws, tokens, None if self._mix_losses is None else self._mix_losses.take(), **signals)
+        if mix.online is not None and mix.online.needs(frozenset({GRADNORM})) and self.accelerator.sync_gradients:
+            mix.online.gradnorm = gradient_norm(model, self.accelerator.scaler)
         return loss
 
     def _padding_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
@@ -200,8 +216,9 @@ class MixtureTrainerMixin(TrainerBase):
             moved = send_to_device(inputs, self.args.device)
             loss: Any = self.compute_loss(model, moved, num_items_in_batch=num_items_in_batch)
         self.accelerator.backward(loss * 0.0)
-        if self._mix_losses is not None:
-            self._mix_losses.take()
+        for measured in (self._mix_losses, self._mix_entropies):
+            if measured is not None:
+                measured.take()
         nothing: torch.Tensor = loss.detach() * 0.0
         return nothing
 
@@ -210,6 +227,9 @@ class MixtureTrainerMixin(TrainerBase):
         if "loss" in logs:
             now = self.mix.progress(logs)
             logs = {**logs, **logged(now)}
+            if self.mix.online is not None:
+                weights = self.mix.online.mixer.algorithm.probabilities[:MOST_LOGGED].tolist()
+                logs |= {f"mix/weight/{name}": weight for name, weight in zip(now.ledger.names, weights, strict=False)}
             self.mix_standing(now, logs)
         super().log(logs, *args, **kwargs)
 
@@ -245,6 +265,24 @@ class MixtureTrainerMixin(TrainerBase):
     def _shifts(self) -> bool:
         """Whether the model predicts each label from the position before it."""
         return not getattr(getattr(self.model, "config", None), "is_encoder_decoder", False)
+
+    def _online_run(
+        self, steps: StepSampler, loader: DataLoader[Any], state: Mapping[str, Any] | None
+    ) -> OnlineRun | None:
+        """Return what moves the weights."""
+        if self._mix_online is None:
+            return None
+        fetched = -(-loader.num_workers * (loader.prefetch_factor or 0) // steps.micro_batches)
+        folder = None if self._mix_log_dir is None else Path(self._mix_log_dir)
+        kept = None if state is None else state.get("online")
+        return OnlineRun(self._mix_online, steps, folder=folder, fetched=fetched, kept=kept)
+
+    def _mix_journal(self) -> Path | None:
+        """Return the journal's file on resuming."""
+        if self._mix_online is None or self._mix_log_dir is None or self._mix_checkpoint is None:
+            return None
+        with self.args.main_process_first(desc="journal"):
+            return journal_of(Path(self._mix_log_dir), self._mix_checkpoint)
 
     def _row_losses(self) -> CausalLoss | ForwardLosses | None:
         """Return what measures each row's loss: the loss itself where the Trainer lets it be given, else a hook."""
@@ -294,7 +332,7 @@ class MixCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """Count the step, and have the last one logged."""
-        self._trainer.mix.stepped()
+        self._trainer.mix.stepped(total_steps=state.max_steps)
         control.should_log |= state.global_step >= state.max_steps
 
     def on_save(self, *_: Any, **__: Any) -> None:

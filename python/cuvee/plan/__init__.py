@@ -252,6 +252,15 @@ class Plan:
         self._chunk, self._size = (0, ()), -1
         return update.change
 
+    def window_start(self, position: int) -> int:
+        """Return the first window start at or after `position`, where an update may take effect; `len(plan)` if none.
+
+        Raises:
+            PlanError: if `position` lies outside [0, len(plan)].
+        """
+        position = as_int(position, "position", 0, len(self) + 1, PlanError)
+        return min(self._epoch.stream.window_start(self._epoch.offset + position) - self._epoch.offset, len(self))
+
     def from_start(self) -> Plan:
         """Return this epoch's plan with all its positions, made anew if a state was loaded in the middle of the epoch.
 

@@ -84,6 +84,10 @@ class Journal(Sequence[Change]):
             raise StateError(f"journal must be a file that can be written, but got {str(path)!r}: {reason}") from None
         self._file, self._verified, self._resumed = path, True, False
 
+    def detach(self) -> None:
+        """Keep entries in memory only from now on: of the ranks of a run one writes its file."""
+        self._file, self._verified, self._resumed = None, False, False
+
     def append(self, entry: Change) -> None:
         """Add an entry: on disk first, so that no change is ever in force that the file does not know."""
         line = self._line(entry)

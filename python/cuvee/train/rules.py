@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import os
@@ -147,8 +148,7 @@ class Choice(Rule):
     @property
     def text(self) -> str:
         """The words."""
-        *most, last = self.choices
-        return f"{', '.join(most)} or {last}" if most else last
+        return _listed(self.choices)
 
     def check(self, value: object) -> str:
         """Take one of the words, spelt exactly."""
@@ -159,6 +159,26 @@ class Choice(Rule):
     def hint(self, value: object) -> str:
         """Name the word that is most like it."""
         return nearest(value, self.choices)
+
+
+@dataclass(frozen=True, slots=True)
+class Named(Choice):
+    """One of some words, perhaps with options: NAME:OPTION=VALUE,OPTION=VALUE."""
+
+    @property
+    def text(self) -> str:
+        """The words."""
+        return f"{_listed(self.choices)}, with its options as NAME:OPTION=VALUE,OPTION=VALUE"
+
+    def check(self, value: object) -> str:
+        """Take one of the words and options of any name: whose they are checks them."""
+        if isinstance(value, str) and with_options(value)[0] in self.choices:
+            return value
+        raise ValueError
+
+    def hint(self, value: object) -> str:
+        """Name the word that is most like the given one."""
+        return nearest(value.partition(":")[0] if isinstance(value, str) else value, self.choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +305,37 @@ class Sources(Rule):
     def anchored(self, value: tuple[str, ...], folder: Path) -> tuple[str, ...]:
         """Make each path absolute that is local; what cannot be split stays as it is, to be complained of later."""
         return tuple(_anchored_source(text, folder) for text in value)
+
+
+def with_options(text: str) -> tuple[str, dict[str, Any]]:
+    """Return (name, options) of NAME or NAME:OPTION=VALUE,OPTION=VALUE; a value is a number, true, false, or a word.
+
+    Raises:
+        ValueError: if the text is not of that form.
+    """
+    name, colon, rest = text.partition(":")
+    options: dict[str, Any] = {}
+    for part in rest.split(",") if colon else ():
+        option, equals, value = part.strip().partition("=")
+        if not (option.isidentifier() and equals and value) or option in options:
+            raise ValueError(text)
+        options[option] = _value(value)
+    if not name.isidentifier():
+        raise ValueError(text)
+    return name, options
+
+
+def _value(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float) else text
+
+
+def _listed(words: Sequence[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 class Names(Rule):

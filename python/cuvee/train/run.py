@@ -21,6 +21,7 @@ from ..integrations.transformers import STATE_FILE, MixtureTrainer, read_state
 from ..ledger import Ledger
 from ..mix_run import MixRun, Standing
 from ..mixture import Mixture
+from ..online.run import JOURNAL_FILE
 from ..steps import StepSampler
 from .checkpoints import UNFINISHED, CheckpointKeeper, settle
 from .collate import SFTCollator
@@ -37,7 +38,7 @@ from .parallel import (
     trains_on_cpu,
 )
 from .progress import MixProgress
-from .run_folder import checkpoints_of, held
+from .run_folder import SETTINGS_FILE, checkpoints_of, held
 from .settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from .sources import TrainSources
 
 MODEL_FOLDER = "model"
-SETTINGS_FILE = "run.yaml"
 ROOM = 1 << 20  # bytes; a disk with less is full
 STATE_FILES = ("optimizer*", "scheduler*", "scaler*", "rng_state*", "split_*", "train*", STATE_FILE)  # of a checkpoint
 
@@ -112,9 +112,12 @@ def steps_made(settings: TrainSettings, mixture: Mixture) -> int:
     rows = steps.get("rows") if isinstance(steps, Mapping) else None
     if rows is not None and rows != settings.batch_size:
         raise StateError(f"--batch-size must be {rows}, as in the checkpoint, but got {settings.batch_size}")
+    state.pop("online", None)  # how weights learn is compared once there is a model
     run = MixRun(StepSampler(mixture.plan(), rows=settings.batch_size))
+    journals = [folder / JOURNAL_FILE for folder in (settings.metrics_folder, settings.checkpoint.parent)]
+    journal = next((file for file in journals if file.exists()), None)
     try:
-        run.load_state_dict(state, accept_changes=settings.accept_changes)
+        run.load_state_dict(state, journal=journal, accept_changes=settings.accept_changes)
     except StateError as error:
         cure = "pass accept_changes="
         text = str(error)
@@ -191,6 +194,7 @@ class SFTTrainer(ParallelTrainerMixin, MixtureTrainer):
             processing_class=processing,
             mixture=mixture,
             mix_log_dir=settings.metrics_folder,
+            online=settings.learning,
             accept_changes=settings.accept_changes,
         )
         self.remove_callback(transformers.PrinterCallback)

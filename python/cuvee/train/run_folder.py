@@ -15,6 +15,7 @@ from .launch import rank_info
 STATE_FILE = "dataset_mix_state.json"  # what makes the folder of a checkpoint whole
 SPLIT_FILE = "split_optimizer.pt"  # in a checkpoint of a split model, instead of optimizer.pt
 EVENTS_FILE = "metrics.jsonl"
+SETTINGS_FILE = "run.yaml"
 LATEST = "latest"
 NEEDED = (  # of a checkpoint; one pattern of each line
     ("model.safetensors", "model*.safetensors", "pytorch_model*.bin"),

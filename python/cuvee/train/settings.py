@@ -9,11 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
+from ..bandits import BANDITS, make_bandit
 from ..errors import CuveeError
 from ..mixture import Exhaustion
 from ..mixture.given import GivenMixture
+from ..online.setup import Online
+from ..rewards import make_reward, reward_names
 from .launch import rank_info, ranks_to_launch
-from .rules import Choice, Data, Flag, Loader, Names, Number, Place, Rule, Sources, Text, Whole
+from .rules import Choice, Data, Flag, Loader, Named, Names, Number, Place, Rule, Sources, Text, Whole, with_options
 from .run_folder import (
     LATEST,
     check_unused,
@@ -27,6 +30,8 @@ from .run_folder import (
 
 TINY = "tiny"
 TINY_LR, USUAL_LR = 1e-3, 2e-5
+ALGORITHMS = tuple(name for name in BANDITS if name != "curriculum")  # a manifest's stages are one
+REWARD, UPDATE_INTERVAL = "entropy", 10
 OF_THIS_RUN = ("output_dir", "metrics_log_dir", "resume", "accept_changes")  # where its files are, and how it goes on
 
 Algo = Literal["sft"]
@@ -68,6 +73,12 @@ class TrainSettings:
         lr_schedule: how the learning rate falls after the warm-up.
         warmup_steps: optimizer steps in which the learning rate rises from 0.
         weight_decay: of AdamW.
+        online: how the weights of the sources learn while the model trains, a name in `cuvee.bandits.BANDITS`, perhaps
+            with options: "exp3:eta=0.3,gamma=0.1"; None leaves them as they are.
+        reward: what the weights go by, a name that `cuvee.rewards.make_reward` takes, perhaps with options; None is
+            "entropy". Only with `online`, like the next two.
+        update_interval: optimizer steps between updates of the weights; None is 10.
+        lag: optimizer steps between such a decision and its effect; None is what workers read ahead, and one more.
         world_size: processes in all; the default is as many as a launcher started, or 1.
         tp_size: processes that share one copy of the model.
         bf16: compute in bfloat16.
@@ -115,6 +126,11 @@ class TrainSettings:
     warmup_steps: Annotated[int, Whole(0)] = 0
     weight_decay: Annotated[float, Number(zero=True)] = 0.0
 
+    online: Annotated[str | None, Named(ALGORITHMS)] = None
+    reward: Annotated[str | None, Named(tuple(reward_names()))] = None
+    update_interval: Annotated[int | None, Whole(1)] = None
+    lag: Annotated[int | None, Whole(1)] = None
+
     world_size: Annotated[int, Whole(1, 2**20)] = field(default_factory=_running_processes)
     tp_size: Annotated[int, Whole(1, 2**20)] = 1
     bf16: Annotated[bool, Flag()] = False
@@ -139,6 +155,7 @@ class TrainSettings:
         self.given_data()
         _check_processes(self)
         _check_steps(self)
+        _check_online(self)
         check_writable("--output-dir", self.output_dir)
         check_writable("--metrics-log-dir", self.metrics_folder)
         if self.resume is not None:
@@ -162,6 +179,22 @@ class TrainSettings:
         if self.lr is not None:
             return self.lr
         return TINY_LR if self.ckpt == TINY else USUAL_LR
+
+    @property
+    def learning(self) -> Online | None:
+        """How the weights learn, if they do."""
+        if self.online is None:
+            return None
+        algorithm, algorithm_options = with_options(self.online)
+        reward, reward_options = with_options(self.reward or REWARD)
+        return Online(
+            algorithm=algorithm,
+            reward=reward,
+            algorithm_options=algorithm_options,
+            reward_options=reward_options,
+            update_interval=self.update_interval or UPDATE_INTERVAL,
+            lag=self.lag,
+        )
 
     @property
     def dp_size(self) -> int:
@@ -274,6 +307,26 @@ def _check_steps(settings: TrainSettings) -> None:
             f"--warmup-steps must be at most --max-steps, which is {settings.max_steps}, but got "
             f"{settings.warmup_steps}"
         )
+
+
+def _check_online(settings: TrainSettings) -> None:
+    learning = settings.learning
+    if learning is None:
+        for name in ("reward", "update_interval", "lag"):
+            if getattr(settings, name) is not None:
+                raise CuveeError(
+                    f"{option_of(name)} must be given with --online, but got {getattr(settings, name)!r} without it"
+                )
+        return
+    try:
+        make_bandit(str(learning.algorithm), 2, **learning.algorithm_options)
+    except CuveeError as error:
+        raise CuveeError(f"--online {settings.online!r}: {error}") from None
+    try:
+        reward = make_reward(str(learning.reward), 2, **learning.reward_options)
+        learning.check_measured(reward)
+    except CuveeError as error:
+        raise CuveeError(f"--reward {settings.reward or REWARD!r}: {error}") from None
 
 
 def _check_folders(settings: TrainSettings) -> None:

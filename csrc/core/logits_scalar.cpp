@@ -1,0 +1,3 @@
+#define CUVEE_ISA scalar
+#define CUVEE_ISA_NAME "scalar"
+#include "logits_impl.hpp"
