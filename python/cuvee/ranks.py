@@ -15,7 +15,7 @@ def place() -> tuple[int, int]:
 
 
 def gathered(value: Any) -> list[Any]:
-    """Return every rank's value, in the order of ranks."""
+    """Return every rank's value, in the order of ranks; every rank must call."""
     _, ranks = place()
     if ranks == 1:
         return [value]

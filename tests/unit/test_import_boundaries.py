@@ -32,7 +32,7 @@ MAY_USE: dict[str, set[str]] = {
     "bandits": BASE,
     "rewards": BASE | {"token_signals"},
     "categorize": BASE | {"sources"},
-    "odm": BASE | {"categorize", "bandits", "rewards", "mixture", "plan", "dataset", "sources"},
+    "odm": BASE | {"ranks", "categorize", "bandits", "rewards", "mixture", "plan", "dataset", "sources"},
     "run_log": BASE | {"ledger", "plan"},
     "online": BASE | {"plan", "course", "steps", "mixture", "exact_sums", "ranks", "bandits", "rewards", "losses"},
     "mix_run": BASE | {"ranks", "plan", "steps", "delivery", "ledger", "losses", "run_log"},

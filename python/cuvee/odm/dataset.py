@@ -14,6 +14,7 @@ from ..bandits import EXP3
 from ..categorize import AutoCategorizeConfig, as_config
 from ..checks import as_int
 from ..errors import CuveeError, StateError
+from ..ranks import gathered, place
 from ..rewards import Reward, make_reward
 from .categories import by_category, categories_of, with_evaluation
 from .choices import Choices
@@ -21,7 +22,6 @@ from .collate import training_row
 from .history import read_state
 from .loaders import LoaderState, asked_by, device_of, rows_held
 from .log import OdmLog, rank_in_environment
-from .ranks import gathered, place
 from .report import FROM_EXAMPLES, Signals, measured, refuse_silence, total
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import numpy as np
 import torch  # noqa: TID253  (whoever imports this module trains)
 
 from ..errors import CuveeError
+from ..ranks import place
 from ..rewards import sequence_entropies
 from .compute import evaluating
-from .ranks import place
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
