@@ -42,7 +42,7 @@ def dry(tmp_path_factory) -> tuple[subprocess.CompletedProcess[str], Path]:
 def test_a_dry_run_does_all_but_the_gpu(dry) -> None:
     done, folder = dry
     assert done.returncode == 0, done.stderr
-    for said in ("nothing was built", "csrc/cuda has no sources", "all is well on CPU"):
+    for said in ("nothing was built", "all is well on CPU"):
         assert said in done.stdout
     tests = re.search(r"^(\d+) CUDA tests, (\d+) skipped$", done.stdout, re.MULTILINE)
     assert tests is not None

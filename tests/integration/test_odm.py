@@ -124,6 +124,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 sys.path[:0] = [{tests!r}, {here!r}]
 import tiny
+from leaving import leave
 from test_odm import ROWS, State, categories
 from cuvee.odm import OnlineMixingDataset
 
@@ -171,7 +172,7 @@ dist.all_gather_object(plans, (first.choices.plan.plan_hash, first.sampling_rati
 assert plans[0] == plans[1]
 (folder / f"rank-{{dist.get_rank()}}").write_text(str(first.log["count"]))
 dist.barrier()
-dist.destroy_process_group()
+leave()
 """
 
 

@@ -9,7 +9,7 @@ import pytest
 
 HEAVY = {
     "accelerate", "datasets", "lightgbm", "lightning", "matplotlib", "optuna", "pandas", "plotly", "pyarrow", "ray",
-    "scipy", "sklearn", "torch", "torchdata", "transformers", "trl", "zstandard",
+    "scipy", "sentence_transformers", "sklearn", "torch", "torchdata", "transformers", "trl", "zstandard",
 }  # fmt: skip
 
 

@@ -26,10 +26,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    sources = {path.relative_to(ROOT / "python").as_posix() for path in (ROOT / "python").rglob("*.py*")}
-    sources = {name for name in sources if "__pycache__" not in name}
-    core = "cuvee/_core" + str(sysconfig.get_config_var("EXT_SUFFIX"))
-    assert names == sources | {core, "cuvee/py.typed"}
+    files = [path for path in (ROOT / "python").rglob("*") if path.suffix in (".py", ".pyi", ".css", ".js")]
+    sources = {path.relative_to(ROOT / "python").as_posix() for path in files}
+    core, cuda = (f"cuvee/{name}{sysconfig.get_config_var('EXT_SUFFIX')}" for name in ("_core", "_cuda"))
+    assert names - {cuda} == sources | {core, "cuvee/py.typed"}  # kernels for CUDA where there is a compiler of it
 
 
 def test_wheel_states_its_terms(wheel: Path) -> None:
