@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import os
+import runpy
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import torch.distributed as dist
-
-ABORTED = "terminate called without an active exception"  # what such an end says
 
 
 def leave() -> NoReturn:
@@ -19,3 +19,10 @@ def leave() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+if __name__ == "__main__":  # leaving.py SCRIPT: run a script as a rank, and leave
+    script = sys.argv[1]
+    sys.path.insert(0, str(Path(script).parent))
+    runpy.run_path(script, run_name="__main__")
+    leave()

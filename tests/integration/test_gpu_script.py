@@ -44,6 +44,7 @@ def test_a_dry_run_does_all_but_the_gpu(dry) -> None:
     assert done.returncode == 0, done.stderr
     for said in ("nothing was built", "all is well on CPU"):
         assert said in done.stdout
+    assert "csrc/cuda has no sources" not in done.stdout
     tests = re.search(r"^(\d+) CUDA tests, (\d+) skipped$", done.stdout, re.MULTILINE)
     assert tests is not None
     assert tests[1] == tests[2] != "0"

@@ -6,6 +6,7 @@ import json
 import math
 import operator
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -19,7 +20,7 @@ from ..manifest.locations import resolve_path
 from ..manifest.records import NUMBER, nearest, show
 
 
-class Rule:
+class Rule(ABC):
     """What values a setting takes. `parse` and `check` raise ValueError for others; `read` and `accepted` say why."""
 
     def accepted(self, value: object, name: str) -> Any:
@@ -41,17 +42,17 @@ class Rule:
             raise CuveeError(f"{name} must be {self.text}, but got {show(text)}{self.hint(text)}") from None
 
     @property
+    @abstractmethod
     def text(self) -> str:
         """The rule in words: what stands after "must be"."""
-        raise NotImplementedError
 
     def parse(self, text: str) -> Any:
         """Return the value that a text, of an option or of a file, stands for."""
         return self.check(text)
 
+    @abstractmethod
     def check(self, value: object) -> Any:
         """Return a value as it is kept."""
-        raise NotImplementedError
 
     def anchored(self, value: Any, folder: Path) -> Any:  # noqa: ARG002
         """Return a value as it means the same from any folder, relative paths in it having started at `folder`."""
