@@ -376,6 +376,17 @@ def test_verify_compares_what_training_wrote_with_the_data(folder, tmp_path) -> 
             assert (done.returncode, done.stdout.partition(":")[0]) == (code, word), done.stderr
 
 
+@pytest.mark.slow
+def test_tensorboard_gets_shares_and_losses_of_the_sources(folder, tmp_path) -> None:
+    run = tmp_path / "run"
+    train(folder, run, **{"max-steps": 3, "tensorboard": True})
+    (events,) = (run / "tensorboard").glob("events.out.tfevents.*")
+    content = events.read_bytes()
+    for name in ("plus", "and"):
+        for kind in ("row_share", "token_share", "loss"):
+            assert f"mix/{kind}/{name}".encode() in content
+
+
 def test_settings_of_a_run_repeat_it(folder, whole, tmp_path) -> None:
     again = tmp_path / "again"
     done = subprocess.run(
