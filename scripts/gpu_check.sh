@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Build with CUDA, run the CUDA tests, and train the tiny model on one GPU, in four minutes at most. Needs no network.
+# Build with CUDA, run the CUDA tests, check and time the kernels, and train the tiny model on one GPU, in four minutes at
+# most. Needs no network.
 usage='usage: scripts/gpu_check.sh [--cpu] [--no-build] [--python PYTHON] [--output-dir RUN]
 
   --cpu             try the check itself without a GPU: nothing is built, a few small steps on the CPU
   --no-build        check the package as it is installed
   --python PYTHON   default: $PYTHON, else .venv/bin/python, else python3. It needs torch with CUDA, the packages of
                     `pip install -e .[hf,dev]`, and to build also those of `pip install --group build`
-  --output-dir RUN  keep the run of training there, for `cuvee report RUN`; default: a temporary folder
+  --output-dir RUN  keep the run of training there, for `cuvee report RUN`, and in it the kernels'\'' times, kernels.json;
+                    default: a temporary folder
 
 Exit code: 0 all is well, 1 a check failed, 2 it cannot be run here.'
 set -euo pipefail
@@ -105,9 +107,14 @@ fi
 stage 'CUDA tests' "$python" -m pytest -q -m cuda -p no:cacheprovider --junit-xml="$scratch/tests.xml" tests/cuda
 "$python" scripts/check_run.py tests "$scratch/tests.xml" "$expected" || fail "not all CUDA tests were $expected"
 
+kernels=(--json="$scratch/kernels.json")
+[[ $mode == gpu ]] || kernels+=(--cpu --quick --no-compile)
+stage kernels "$python" scripts/check_kernels.py "${kernels[@]}"
+
 size=(--max-steps=200 --epochs=2)
 [[ $mode == gpu ]] || size=(--max-steps=24 --batch-size=4)
 stage training "$python" -m cuvee train examples/data/mix.json --ckpt=tiny --world-size=1 "${size[@]}" --logging-steps=1 \
   --output-dir="$run" 2>"$log"
+cp "$scratch/kernels.json" "$run/"
 "$python" scripts/check_run.py run "$run" || fail "the training is not as it must be"
 echo "=== all is well on $device: $SECONDS s"

@@ -16,8 +16,10 @@ from torch.utils.data import DataLoader
 
 from cuvee import MixedDataset, Mixture, Source, StateError
 from cuvee.bandits import make_bandit
-from cuvee.online import OnlineMixer
+from cuvee.mix_run import MixRun
+from cuvee.online import Online, OnlineMixer
 from cuvee.online.decision import Decision
+from cuvee.online.run import OnlineRun
 from cuvee.plan import Plan
 from cuvee.rewards import make_reward
 from cuvee.steps import StepSampler
@@ -42,8 +44,8 @@ class Numbers:
         return {"source": self.source, "row": row}
 
 
-def mixture(**settings: Any) -> Mixture:
-    sizes, weights = (90, 40, 25), (0.5, 0.3, 0.2)
+def mixture(sizes: tuple[int, ...] = (90, 40, 25), **settings: Any) -> Mixture:
+    weights = (0.5, 0.3, 0.2)
     sources = [
         Source(f"s{k}", Numbers(k, size), weight, lengths=np.arange(size, dtype=np.int32) % 10 + 1)
         for k, (size, weight) in enumerate(zip(sizes, weights, strict=True))
@@ -183,6 +185,49 @@ def outcome(run: Run) -> dict[str, Any]:
         "epochs": run.plans,
         "decisions": [decision.record() for decision in run.decisions],
     }
+
+
+def accounted(
+    folder: Path,
+    until: int,
+    *,
+    mix: Mixture | None = None,
+    state: str | None = None,
+    accept_changes: tuple[str, ...] = (),
+    **deal: Any,
+) -> MixRun:
+    """Make steps of a run with accounts and files, until it has made `until` in all; return it unfinished."""
+    mix = mix or mixture()
+    steps = StepSampler(mix.plan(), **{"rows": ROWS, **deal})
+    kept = None if state is None else json.loads(state)
+    setup = Online(algorithm="exp3_bounded", reward="train_loss", update_interval=INTERVAL, lag=LAG)
+    online = OnlineRun(setup, steps, folder=folder, kept=None if kept is None else kept["online"])
+    run = MixRun(steps, online=online)
+    if kept is not None:
+        journal = online.journal_beside(folder / "checkpoint")
+        run.load_state_dict(kept, journal=journal, accept_changes=accept_changes)
+    run.start()
+    rows = MixedDataset(mix)
+    while steps.step < until:
+        for keys in steps:
+            draws = collate(rows.__getitems__(keys)) if keys else None
+            if draws is None:
+                continue
+            run.arrived(draws)
+            run.trained(draws, np.ones(len(draws)), losses(draws, steps.step))
+            run.stepped()
+            if steps.step == until:
+                break
+    return run
+
+
+def two_ranks_over_changed_data(folder: Path) -> None:
+    """Make a run in one of two ranks that goes on over a source with more rows."""
+    init_process_group(use_cpu=True)
+    deal = {"rank": torch.distributed.get_rank(), "world_size": 2}
+    state = json.dumps(accounted(folder, 20, **deal).state_dict())
+    bigger = mixture((90, 47, 25))
+    accounted(folder, 70, mix=bigger, state=state, accept_changes=("s1",), **deal).finish({})
 
 
 def two_ranks(folder: Path) -> None:

@@ -55,6 +55,7 @@ class TrainingRun:
     logging_steps: int = 5
     total_steps: int = 200
     seed: int = 3
+    learning: bool = False  # whether its weights move while it trains
     plan: Plan = field(init=False)
     ledger: Ledger = field(init=False)
     log: RunLog = field(init=False)
@@ -66,6 +67,8 @@ class TrainingRun:
         self.plan = self.mixture.plan()
         self.ledger = Ledger(self.mixture.names)
         self._saved = (0, 0, 0, self.ledger.state_dict())
+        unknown = np.full(len(self.mixture.names), -1.0)
+        self._weights = [(0, 0, np.asarray(self.mixture.weights), unknown)]  # epoch, position, weights, their scores
 
     def begin(self) -> None:
         """Start a session, the first one or one that resumes the run."""
@@ -85,6 +88,8 @@ class TrainingRun:
                 self.plan, self.position = self.plan.next_epoch(), 0
                 self.log.plan(self.plan, step=self.step)
             self._train_step()
+            if self.learning and self.step % 20 == 0:
+                self._update()
             if self.step % self.logging_steps == 0:
                 self._log_progress()
             if self.position == len(self.plan):
@@ -116,6 +121,24 @@ class TrainingRun:
         self.position += size
         self.step += 1
 
+    def _update(self) -> None:
+        scores = np.random.default_rng((self.seed, self.step, 2)).random(len(self.mixture.names))
+        weights = 0.5 * self._weights[-1][2] + 0.5 * scores / scores.sum()
+        at = self.plan.window_start(self.position)
+        if at < len(self.plan):
+            self.plan.update(weights, at=at, reason=f"update at step {self.step}")
+            self._weights.append((self.plan.epoch, at, weights, scores))
+
+    def _learnt(self) -> dict[str, dict[str, float | None]]:
+        """Return the weights in force and the scores known, as the log takes them."""
+        names, here = self.mixture.names, (self.plan.epoch, self.position)
+        weights = [entry[2] for entry in self._weights if entry[:2] <= here][-1].tolist()
+        scores = self._weights[-1][3].tolist()
+        return {
+            "weights": dict(zip(names, weights, strict=True)),
+            "scores": {name: score if score >= 0 else None for name, score in zip(names, scores, strict=True)},
+        }
+
     def _log_progress(self) -> None:
         losses = self._losses()
         weights = self.ledger.shares("trained")
@@ -132,7 +155,8 @@ class TrainingRun:
             "tokens_per_second": pace * float(self.ledger.tokens.sum()) / self.step / SECONDS_PER_STEP,
         }
         place = {"step": self.step, "epoch": self.plan.epoch, "position": self.position}
-        self.log.progress(self.ledger, **place, losses=losses, metrics=metrics)
+        learnt = self._learnt() if self.learning else {}
+        self.log.progress(self.ledger, **place, losses=losses, metrics=metrics, **learnt)
 
     def _losses(self) -> dict[str, float | None]:
         """Return a loss that falls with the rows trained on, to another floor for each source."""

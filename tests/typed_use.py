@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset  # noqa: TID253
 
 import cuvee
-from cuvee import Draw, Manifest, MixedDataset, Mixture, MixtureSampler, Plan, Source
+from cuvee import EXP3, Draw, Manifest, MixedDataset, Mixture, MixtureSampler, OnlineMixer, Plan, Source
 
 mixture = Mixture([Source("math", [{"text": "1 + 1"}], 0.7), Source("code", [{"text": "pass"}], 0.3)])
 plan = mixture.plan()
@@ -27,3 +27,8 @@ map_style: list[Dataset[Any]] = [rows, rows.in_order(plan)]
 for _batch in sampler.track(loader):
     state = sampler.state_dict()
 again = Plan.load_state_dict(mixture, state["plan"], add=[Source("more", rows=10)])
+
+mixer = OnlineMixer(sampler, EXP3(2), cuvee.rewards.TrainLoss(2), global_batch_size=128, update_interval=10, lag=3)
+mixer.observe([0, 1], loss_sum=[2.5, 1.5], tokens=[3, 4])
+decided = mixer.step()
+assert_type(decided, cuvee.online.Decision | None)

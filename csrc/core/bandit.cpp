@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <string_view>
 
 #include "error.hpp"
+#include "kernels.hpp"
 
 namespace cuvee::bandit {
 namespace {
@@ -29,8 +31,8 @@ class OneThread {
     constexpr int kAll = kSums + kMaxima;
     std::array<std::array<double, kChunk>, kAll> chunk;       // NOLINT(cppcoreguidelines-pro-type-member-init)
     std::array<std::array<double, kMaxChunks>, kAll> chunks;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-    u32 c = 0;
-    for (u32 first = 0; first < count_; first += kChunk, ++c) {
+    u32 c = 0, first = 0;
+    do {  // there is at least one source
       const u32 present = std::min(count_ - first, kChunk);
       for (u32 i = 0; i < present; ++i) {
         std::array<double, kAll> out;
@@ -38,7 +40,9 @@ class OneThread {
         for (int a = 0; a < kAll; ++a) chunk[a][i] = out[a];
       }
       for (int a = 0; a < kAll; ++a) chunks[a][c] = combined<kSums>(a, chunk[a].data(), present);
-    }
+      ++c;
+      first += kChunk;
+    } while (first < count_);
     Reduced<kSums, kMaxima> result;
     for (int a = 0; a < kAll; ++a) result.value[a] = combined<kSums>(a, chunks[a].data(), c);
     return result;
@@ -63,12 +67,34 @@ void expect_count(std::size_t count) {
                 count);
 }
 
+void update_anywhere(const Step& step, const Arms& arms) {
+  OneThread team(arms.count);
+  update(team, step, arms);
+}
+
+#ifdef CUVEE_X86
+// Everything below it becomes part of this function, and so wider vector code; nothing is contracted: the same bits.
+[[gnu::target("avx2"), gnu::flatten]] void update_avx2(const Step& step, const Arms& arms) {
+  OneThread team(arms.count);
+  update(team, step, arms);
+}
+#endif
+
+using Update = void (*)(const Step&, const Arms&);
+
+Update update_here() {
+#ifdef CUVEE_X86
+  if (std::string_view(kernels_for("auto").name) != "scalar") return update_avx2;
+#endif
+  return update_anywhere;
+}
+
 }  // namespace
 
 void update(const Step& step, const Arms& arms) {
+  static const Update best = update_here();
   expect_count(arms.count);
-  OneThread team(arms.count);
-  update(team, step, arms);
+  best(step, arms);
 }
 
 void keep_limits(std::span<double> p, std::span<const double> floor, std::span<const double> cap) {

@@ -154,10 +154,8 @@ template <Rule rule, class Team>
 CUVEE_HOST_DEVICE double soften(Team& team, const Step& step, const Arms& arms) {
   const double top =
       team.template reduce<0, 1>([&](u32 k, double* out) { out[0] = log_weight<rule>(step, arms, k); }).value[0];
-  const double sum = team.template reduce<1, 0>([&](u32 k, double* out) {
-                           out[0] = arms.p[k] = weight(log_weight<rule>(step, arms, k) - top);
-                         })
-                         .value[0];
+  team.each([&](u32 k) { arms.p[k] = weight(log_weight<rule>(step, arms, k) - top); });  // becomes vector code
+  const double sum = team.template reduce<1, 0>([&](u32 k, double* out) { out[0] = arms.p[k]; }).value[0];
   const double even = step.gamma / arms.count;
   const double share = (1 - step.gamma) / sum;
   team.each([&](u32 k) { arms.p[k] = share * arms.p[k] + even; });

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +14,10 @@ from .delivery import DeliveryCheck
 from .errors import StateError
 from .ledger import Ledger
 from .losses import SourceLosses
-from .ranks import place
+from .plan.journal import Journal
+from .ranks import gathered, place
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from numpy.typing import ArrayLike, NDArray
     from torch import Tensor
 
@@ -40,6 +40,8 @@ class Standing:
         ledger: counts since the run began.
         losses: mean loss per target token, in nats, of each source since the last standing; None where it had none.
         rates: `rows_per_second` and `tokens_per_second` since the last standing.
+        weights: the weights in force, by source, where they learn; None where they do not.
+        scores: what the reward says of each source, None of those it knows nothing of.
     """
 
     step: int
@@ -48,6 +50,8 @@ class Standing:
     ledger: Ledger
     losses: dict[str, float | None]
     rates: dict[str, float]
+    weights: dict[str, float] | None = None
+    scores: dict[str, float | None] | None = None
 
 
 class MixRun:
@@ -173,6 +177,7 @@ class MixRun:
         }
         self._since = (now, rows, tokens)
         plan, place = self.steps.plan, self.steps.place
+        weights, scores = (None, None) if self.online is None else self.online.standing()
         return Standing(
             step=self.steps.step,
             epoch=plan.epoch,
@@ -180,6 +185,8 @@ class MixRun:
             ledger=total,
             losses=self._losses.take(),
             rates=rates,
+            weights=weights,
+            scores=scores,
         )
 
     def progress(self, metrics: Mapping[str, float | None]) -> Standing:
@@ -193,6 +200,8 @@ class MixRun:
                 position=now.position,
                 losses=now.losses,
                 metrics={**metrics, **now.rates},
+                weights=now.weights,
+                scores=now.scores,
             )
         return now
 
@@ -222,14 +231,14 @@ class MixRun:
         self,
         state: Mapping[str, Any],
         *,
-        journal: str | PathLike[str] | None = None,
+        journal: str | PathLike[str] | Journal | None = None,
         accept_changes: Iterable[str] = (),
     ) -> None:
         """Go on where `state` was taken, at any world size.
 
         Args:
             state: from `state_dict`.
-            journal: the journal's file, where the run has one.
+            journal: the journal's file, where the run has one, which rank 0 goes on to write; every rank must call.
             accept_changes: as in `Plan.load_state_dict`.
 
         Raises:
@@ -244,13 +253,13 @@ class MixRun:
             learnt, learn = ("learn", "do not") if "online" in state else ("not learn", "do")
             raise StateError(f"weights must {learnt}, as in the state's run, but got a run in which they {learn}")
         ledger = Ledger.from_state(state["ledger"])
+        if self.online is not None:
+            self.online.load_state_dict(state["online"])  # a resume that is refused must write nothing
+        if isinstance(journal, str | PathLike):
+            journal = journal_at(state["steps"], journal)
         self.steps.load_state_dict(state["steps"], journal=journal, accept_changes=accept_changes)
         if self.steps.rank == 0 and self._counts:  # the counts of all ranks go on in one of them
             self.ledger.load_state_dict(ledger.state_dict())
-        if place()[0] != 0:
-            self.steps.plan.journal.detach()
-        if self.online is not None:
-            self.online.load_state_dict(state["online"])
 
     def _total(self) -> Ledger:
         if self._counts:
@@ -261,3 +270,21 @@ class MixRun:
         self._told = self.steps.plan
         if self._log is not None:
             self._log.plan(self._told, step=self.steps.step)
+
+
+def journal_at(steps: object, file: str | PathLike[str]) -> Journal:
+    """Return the journal of a run as of the state of its steps; on rank 0 it goes on in its file.
+
+    Every rank must call: all have read the file before the first writes to it.
+
+    Raises:
+        StateError: as `Plan.load_state_dict` does for a journal.
+    """
+    try:
+        journal = Journal.from_state(steps["plan"]["journal"], file)  # type: ignore[index]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StateError(f"state must be from MixRun.state_dict, but got a damaged one: {error!r}") from None
+    gathered(None)
+    if place()[0] != 0:
+        journal.detach()
+    return journal

@@ -103,6 +103,8 @@ class RunLog:
         position: int,
         losses: Mapping[str, float | None],
         metrics: Mapping[str, float | None],
+        weights: Mapping[str, float] | None = None,
+        scores: Mapping[str, float | None] | None = None,
     ) -> None:
         """Tell where the run stands.
 
@@ -113,6 +115,8 @@ class RunLog:
             position: rows of that epoch scheduled so far, over all ranks.
             losses: mean loss per target token, in nats, of each source since the last event; None where it had none.
             metrics: further numbers by name, as `loss`, `learning_rate`, `grad_norm`, `rows_per_second`.
+            weights: the weights in force, of each source, where they learn while the model trains.
+            scores: what these weights follow, of each source; None where nothing is known.
 
         Raises:
             StateError: if a loss is of no source of the ledger, or the file cannot be written.
@@ -123,8 +127,10 @@ class RunLog:
                 f"losses must be of {list(ledger.names)}, but got {unknown[0]!r}{nearest(unknown[0], ledger.names)}"
             )
         fields = _sources(ledger)
+        learnt = {key: values for key, values in (("weight", weights), ("score", scores)) if values is not None}
         for name, counts in fields["sources"].items():
             counts["loss"] = _number(losses.get(name))
+            counts |= {key: _number(values[name]) for key, values in learnt.items()}
         place = {"epoch": epoch, "position": position}
         self._append("dataset_mix_progress", step, place | {"metrics": _numbers(metrics)} | fields)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from .ledger import Ledger
     from .mixture import Source
+    from .plan.journal import Journal
 
 START = Place(position=0, accepted=0)
 
@@ -212,7 +213,7 @@ class StepSampler(Sampler[list[int]]):
         *,
         accept_changes: Iterable[str] = (),
         add: Iterable[Source] = (),
-        journal: str | PathLike[str] | None = None,
+        journal: str | PathLike[str] | Journal | None = None,
     ) -> None:
         """Go on where `state` was taken.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import json
 import os
 import re
@@ -54,6 +56,15 @@ def test_a_dry_run_does_all_but_the_gpu(dry) -> None:
     assert 5.6 > float(loss[1]) > float(loss[2]) > 2
     assert re.search(r"^functions +50\.00% asked, +50\.00% of rows", done.stdout, re.MULTILINE)
     assert (folder / "model" / "model.safetensors").exists()
+    assert "no GPU is used: the CPU's kernels are checked" in done.stdout
+    kernels = json.loads((folder / "kernels.json").read_text())
+    assert kernels["right"]
+    assert {row["kernel"] for row in kernels["rows"]} == {"logits", "tally", "bandit"}
+    for row in kernels["rows"]:
+        assert row["error"] < 3e-5
+        assert row["ours"] > 0
+        assert row["eager"] > 0
+        assert f"{row['kernel']:7} {row['case']}" in done.stdout
 
 
 def spoil(folder: Path, where: Path, stage: str, change) -> Path:
@@ -86,6 +97,31 @@ def test_a_run_that_did_not_end_is_told(dry, tmp_path) -> None:
     done = judged(spoil(folder, tmp_path, "run_end", lambda event: event.update(stage="cut_off")))
     assert done.returncode == 1
     assert "the run must have ended, but got 'cut_off'" in done.stderr
+
+
+def test_a_kernel_that_is_wrong_is_told_and_fails(monkeypatch, capsys) -> None:
+    spec = importlib.util.spec_from_file_location("check_kernels", ROOT / "scripts" / "check_kernels.py")
+    check = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "check_kernels", check)
+    spec.loader.exec_module(check)
+    row = check.Row(kernel="logits", case="V=7 fp32", same_bits=True, error=1e-7, ours=1e-6, eager=3e-6, of_copy=0.5)
+    missed = dataclasses.replace(row, goal="80% of a copy", met=False)
+    wrong = [
+        dataclasses.replace(row, same_bits=False),
+        dataclasses.replace(row, error=1e-3),
+        dataclasses.replace(row, error=float("nan")),
+    ]
+    for rows, options, code in (
+        ([row], [], 0),
+        ([missed], [], 0),
+        ([missed], ["--enforce-goals"], 1),
+        *(([row, each], [], 1) for each in wrong),
+    ):
+        monkeypatch.setattr(check, "checked", lambda *_, rows=rows: rows)
+        assert check.main(["--cpu", *options]) == code
+        said = capsys.readouterr()
+        assert ("must be the CPU's and float64's" in said.err) == any(each in wrong for each in rows)
+        assert ("80% of a copy: MISSED" in said.out) == (missed in rows)
 
 
 @pytest.mark.parametrize(

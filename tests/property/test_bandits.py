@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from cuvee.bandits import EXP3, make_bandit
 
 pytestmark = pytest.mark.filterwarnings("ignore::cuvee.bandits.LowEntropyWarning")
 
-LEARNERS = ["exp3", "exp3_bounded", "odm", "doremi", "ado"]
+LEARNERS = ["exp3", "exp3_bounded", "odm", "doremi", "ado", "learning_speed"]
 SCORES = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 12)
 
 
@@ -95,6 +96,30 @@ def test_probabilities_are_those_of_the_fixed_tree_to_the_bit(sources: int) -> N
     w = np.array([_core.exp(x) for x in (log_w - log_w.max()).tolist()])
     total = halved(np.array([halved(w[first : first + 1024]) for first in range(0, sources, 1024)]))
     expected = ((1 - 0.1) / total) * w + 0.1 / sources
-    _core.WeightRule("exp3", eta=0.3, gamma=0.1).update(state, p, summary, scores)
+    rule = _core.WeightRule("exp3", state=state, p=p, summary=summary, eta=0.3, gamma=0.1)
+    assert rule.update(scores) == summary[3]
     assert p.tolist() == expected.tolist()
     assert state.tolist() == (log_w - log_w.max()).tolist()
+
+
+@pytest.mark.skipif(len(_core.ISAS) == 1, reason="this machine runs one instruction set alone")
+def test_weights_have_the_same_bits_on_every_instruction_set(fresh_python: Callable[..., str]) -> None:
+    code = """
+import warnings
+import numpy as np
+from cuvee.bandits import make_bandit
+warnings.simplefilter("ignore")
+digest = []
+for name in ("exp3", "exp3_bounded", "odm", "doremi"):
+    for sources in (1, 3, 8, 127, 1025):
+        random = np.random.default_rng(sources)
+        limits = {"floor": 0.1 / sources, "cap": min(1.0, max(0.5, 1.5 / sources))}
+        bandit = make_bandit(name, sources, **limits)
+        for turn in range(20):
+            scores = random.normal(1, 3.0**turn, sources)
+            scores[random.random(sources) < 0.1] = np.nan
+            digest.append(bandit.update(scores, random.integers(0, 3, sources)).tobytes().hex())
+print(hash(tuple(digest)))
+"""
+    found = {fresh_python(code, CUVEE_ISA=isa, PYTHONHASHSEED="0") for isa in _core.ISAS}
+    assert len(found) == 1

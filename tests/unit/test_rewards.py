@@ -354,7 +354,7 @@ def test_the_enum_has_the_nine_and_all_of_them_are_made() -> None:
         ),
         (
             lambda: register_reward("broken")(object),
-            r"must have needs, observe.* but object lacks \['needs', 'observe'",
+            r"must have needs, from_training, observe.* but object lacks \['needs', 'from_training', 'observe'",
         ),
     ],
 )
@@ -380,6 +380,19 @@ class Squared(LastEstimate):
         )
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "from_training"),
+    [
+        *((name, {}, True) for name in ("entropy", "entropy3_varent1", "entropy_last_token", "train_loss", "gradnorm")),
+        *((name, {}, False) for name in ("validation_loss", "learnability", "velocity", "combined")),
+        ("velocity", {"loss": "train"}, True),
+        ("combined", {"loss": "train"}, False),
+    ],
+)
+def test_a_reward_says_whether_its_scores_are_of_the_rows_trained_on(name, options, from_training: bool) -> None:
+    assert make_reward(name, 2, **options).from_training is from_training
+
+
 def test_a_users_own_reward_is_one_class() -> None:
     reward = make_reward("test_squared", 2, power=3.0)
     assert isinstance(reward, RewardFunction)
@@ -394,6 +407,7 @@ def test_a_users_own_reward_is_one_class() -> None:
 def test_a_reward_without_the_base_class_is_taken_too() -> None:
     class Count:
         needs = ()
+        from_training = True
 
         def __init__(self, sources: int, **options: float) -> None:
             self.n, self.options = np.zeros(sources), options

@@ -11,6 +11,7 @@ A policy of one's own is one class with the methods of `Bandit`.
 from .ado import ADO
 from .exponential import EXP3, ODM, DoReMi, LowEntropyWarning
 from .given import Curriculum, Fixed
+from .learning_speed import LearningSpeed
 from .registry import BANDITS, Bandit, make_bandit
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Curriculum",
     "DoReMi",
     "Fixed",
+    "LearningSpeed",
     "LowEntropyWarning",
     "make_bandit",
 ]

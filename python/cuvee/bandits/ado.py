@@ -27,14 +27,17 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 128  # of the loss curves that are kept; then neighbours are merged
 FEWEST_POINTS = 4  # that a law is fitted to
-EXPONENTS = tuple(round(0.02 * step, 2) for step in range(1, 41))  # alpha on a grid: 0.02, 0.04, ..., 0.8
+EXPONENTS = tuple(round(0.08 * step, 2) for step in range(1, 11))  # alpha on a grid: 0.08, 0.16, ..., 0.8
+REFINEMENTS = (0.04, 0.02, 0.01, 0.005, 0.0025)  # steps from the best of the grid
+HUBER = 1e-3  # of the logarithm: larger errors count in proportion, not squared
+ROUNDS = 6  # of lines fitted, for each alpha
 LEAST_EXPONENT = 0.05  # in the speed of learning
 MOST_LOSS = 1e100  # larger ones are cut, and those below its inverse, so that squares stay finite
 MOST = 2**62
 
 
 class ADO:
-    """Adaptive data optimisation (Jiang, Zhou, Feng, Malladi, Kolter 2024, section 3 and algorithm 1).
+    """Adaptive data optimisation (Jiang, Zhou, Feng, Malladi, Kolter 2024, algorithm 1).
 
     For each source a power law of the rows n that the run has trained on, over all sources, is fitted to its loss:
 
@@ -46,9 +49,10 @@ class ADO:
         rho = prior * h ** credit * speed / sum(...), raised to `least`
         p = newest * rho + (1 - newest) * mean of rho so far
 
-    The law is fitted by least squares of relative errors, alpha on a grid, eps and beta in closed form; the paper
-    minimises Huber's loss of the log by L-BFGS. In the speed alpha is at least 0.05, as in the authors' program. The
-    loss curves kept are of at most 128 points, so that the state does not grow with the run.
+    The law minimises Huber's loss of the logarithm's error, its bend at 1e-3, as the authors' program does by L-BFGS:
+    here alpha is sought on a grid that gets finer, and eps and beta by lines fitted again and again, so that the bits
+    are the same on every machine. In the speed alpha is at least 0.05, as in that program. The loss curves kept are of
+    at most 128 points, so that the state does not grow with the run.
 
     Args:
         initial: prior, the sources' natural shares, positive, shape (K,); or K, for equal ones.
@@ -62,11 +66,15 @@ class ADO:
         floor: least probability, a number or shape (K,), kept by scaling the others.
         cap: greatest probability, likewise.
 
+    Attributes:
+        by_rows: as in `Curriculum`.
+
     Raises:
         MixtureError: naming the argument that is out of its range.
     """
 
     algorithm = "ado"
+    by_rows = True
 
     def __init__(
         self,
@@ -245,17 +253,16 @@ class LossCurve:
         if not self._points:
             return np.full((3, self._sources), np.nan)
         sums, seen = np.stack(self._points, axis=1)
-        losses = sums / np.maximum(seen, 1)
-        weights = np.where(losses > 0, seen, 0) / np.where(losses > 0, losses, 1) ** 2
-        log_n = [_core.log(rows / updates) for rows, updates in self._at]
+        losses = np.where(seen > 0, sums / np.maximum(seen, 1), 1.0)
+        log_n = np.array([_core.log(rows / updates) for rows, updates in self._at])
         best = np.full(self._sources, np.inf)
         laws = np.full((3, self._sources), np.nan)
         for alpha in EXPONENTS:
-            falling = np.array([_core.exp(-alpha * x) for x in log_n])
-            eps, beta, error = _line(falling[:, None], losses, weights)
-            better = error < best
-            best = np.where(better, error, best)
-            laws = np.where(better, np.stack([eps, beta, np.full(self._sources, alpha)]), laws)
+            _better(laws, best, np.full(self._sources, alpha), log_n=log_n, losses=losses, seen=seen)
+        for step in REFINEMENTS:
+            middle = laws[2].copy()
+            for alphas in (middle - step, middle + step):
+                _better(laws, best, np.clip(alphas, 0, EXPONENTS[-1]), log_n=log_n, losses=losses, seen=seen)
         laws[:, (seen > 0).sum(axis=0) < FEWEST_POINTS] = np.nan
         return laws
 
@@ -290,10 +297,46 @@ def power(values: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
     return np.array([_core.power(x, exponent) if x > 0 else float(exponent == 0) for x in values.tolist()])
 
 
+def _better(
+    laws: NDArray[np.float64],
+    best: NDArray[np.float64],
+    alphas: NDArray[np.float64],
+    *,
+    log_n: NDArray[np.float64],
+    losses: NDArray[np.float64],
+    seen: NDArray[np.float64],
+) -> None:
+    """Replace the laws, and the errors in `best`, of sources that a law with their exponent in `alphas` fits better.
+
+    Huber's loss is minimised by lines fitted again and again, each point weighed by how far the last line was off.
+    """
+    falling = {alpha: [_core.exp(-alpha * x) for x in log_n.tolist()] for alpha in set(alphas.tolist())}
+    x = np.array([falling[alpha] for alpha in alphas.tolist()]).T
+    eps, beta = _line(x, losses, seen / losses**2)
+    for _ in range(ROUNDS):
+        law = np.maximum(eps + beta * x, 1 / MOST_LOSS)
+        off = _log_ratio(losses, law)
+        weights = seen * np.minimum(1, HUBER / np.maximum(np.abs(off), HUBER)) / law**2
+        eps, beta = _line(x, law * (1 + off), weights)
+    off = np.abs(_log_ratio(losses, np.maximum(eps + beta * x, 1 / MOST_LOSS)))
+    error = (seen * np.where(off > HUBER, HUBER * (off - HUBER / 2), off * off / 2)).sum(axis=0)
+    better = error < best
+    best[better] = error[better]
+    laws[:, better] = np.stack([eps, beta, alphas])[:, better]
+
+
+def _log_ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return log(above / below) by its series, the same bits on every machine; less than it far from 1."""
+    s = (above - below) / (above + below)
+    z = s * s
+    series: NDArray[np.float64] = 2 * s * (1 + z * (1 / 3 + z * (1 / 5 + z * (1 / 7 + z / 9))))
+    return series
+
+
 def _line(
     x: NDArray[np.float64], y: NDArray[np.float64], weights: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return a >= 0, b >= 0 and the squared error of the weighted line y = a + b x, per column.
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a >= 0 and b >= 0 of the line y = a + b x with the least weighted squared error, per column.
 
     Sums run down the columns, one row at a time: the same bits on every machine.
     """
@@ -308,9 +351,7 @@ def _line(
     # a loss does not fall below 0: the best line through the origin instead
     through = (weights * x * y).sum(axis=0) / np.maximum((weights * x * x).sum(axis=0), 1e-300)
     slope = np.where(start < 0, through, slope)
-    start = np.maximum(start, 0)
-    error = (weights * (y - start - slope * x) ** 2).sum(axis=0)
-    return start, slope, error
+    return np.maximum(start, 0), slope
 
 
 def _laws_of(laws: Any, sources: int) -> NDArray[np.float64] | None:

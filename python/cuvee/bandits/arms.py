@@ -36,16 +36,17 @@ class HostArms:
         self, p: NDArray[np.float64], state: NDArray[np.float64], settings: dict[str, Any], bounds: Bounds
     ) -> None:
         self._p, self._state, self._summary = p.copy(), state.copy(), np.zeros(SUMMARY)
-        self._rule = WeightRule(**settings, floor=bounds[0], cap=bounds[1])
+        self._rule = WeightRule(
+            **settings, state=self._state, p=self._p, summary=self._summary, floor=bounds[0], cap=bounds[1]
+        )
 
     def update(self, scores: ArrayLike, counts: ArrayLike | None) -> None:
         """Update all arrays."""
-        values = np.ascontiguousarray(scores, dtype=np.float64)
-        rows = counts
-        if not (isinstance(rows, np.ndarray) and rows.dtype == np.int64 and rows.flags.c_contiguous):
-            rows = as_counts(counts, len(self._p))
         try:
-            self._rule.update(self._state, self._p, self._summary, values, rows)
+            self._rule.update(scores, counts)  # type: ignore[arg-type]  # taken as they are where their types fit
+        except TypeError:
+            sources = len(self._p)
+            self._rule.update(as_scores(scores, sources), as_counts(counts, sources))
         except ValueError as error:  # says which shape or count is wrong
             raise StateError(str(error)) from None
 
@@ -73,6 +74,10 @@ class HostArms:
     def probabilities(self) -> NDArray[np.float64]:
         """Return a copy of the probabilities."""
         return self._p.copy()
+
+    def add_to(self, total: NDArray[np.float64]) -> None:
+        """Add the probabilities to an array."""
+        total += self._p
 
     def collision(self) -> float:
         """Return the sum of squared probabilities before the entropy floor."""
@@ -110,6 +115,8 @@ class DeviceArms:
     ) -> None:
         import torch
 
+        if not torch.cuda.is_available():
+            raise MixtureError(f"device must be one that PyTorch can use, but got {device!r} and no GPU; use 'cpu'")
         self._kernels = cuda_kernels()
         self._settings = dict(settings)
         self._all = torch.from_numpy(np.concatenate([p, state, np.zeros(SUMMARY)])).to(device)
@@ -167,6 +174,10 @@ class DeviceArms:
     def probabilities(self) -> NDArray[np.float64]:
         """Return a copy of the probabilities; waits for their copy alone."""
         return self.get()[0]
+
+    def add_to(self, total: NDArray[np.float64]) -> None:
+        """Add the probabilities to an array; waits for their copy alone."""
+        total += self.get()[0]
 
     def collision(self) -> float:
         """Return the sum of squared probabilities before the entropy floor."""

@@ -84,7 +84,10 @@ def _bound(values: ArrayLike | None, name: str, sources: int) -> NDArray[np.floa
 
 def as_scores(scores: ArrayLike, sources: int) -> NDArray[np.float64]:
     """Return scores as float64 of shape (K,), C-contiguous."""
-    array = np.ascontiguousarray(scores, dtype=np.float64)
+    try:
+        array = np.ascontiguousarray(scores, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise StateError(f"scores must be numbers of shape ({sources},), but got {scores!r:.100}") from None
     if array.shape != (sources,):
         raise StateError(f"scores must have shape ({sources},), but got {np.shape(scores)}")
     return array
@@ -94,7 +97,10 @@ def as_counts(counts: ArrayLike | None, sources: int) -> NDArray[np.int64] | Non
     """Return rows per source as int64 of shape (K,), C-contiguous, each at least 0."""
     if counts is None:
         return None
-    array = np.ascontiguousarray(counts)
+    try:
+        array = np.ascontiguousarray(counts)
+    except ValueError:  # a ragged list
+        array = np.empty(0, dtype=object)
     if array.shape != (sources,) or array.dtype.kind not in "iu":
         raise StateError(f"counts must be integers of shape ({sources},), but got {array.dtype} of {array.shape}")
     if array.dtype != np.int64:

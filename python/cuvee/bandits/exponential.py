@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,7 +91,8 @@ class ExponentialWeights:
             StateError: if their shape or dtype is another, or a count negative.
         """
         self.queue(scores, counts)
-        self._warn_if_low()
+        if not self._warned and self._arms.collision() > self._alarm:
+            self._warn()
         return self._arms.probabilities()
 
     def state_dict(self) -> dict[str, Any]:
@@ -137,9 +138,8 @@ class ExponentialWeights:
         """Return arrays of a subclass that belong to its state."""
         return {}
 
-    def _warn_if_low(self) -> None:
-        if self._warned or self._arms.collision() <= self._alarm:
-            return
+    def _warn(self) -> None:
+        """Warn, once, that the weights lie on few sources."""
         self._warned = True
         if self.sources > 1:
             p = self.probabilities
@@ -160,7 +160,7 @@ def most_collision(share: float, sources: int) -> float:
 
 
 class EXP3(ExponentialWeights):
-    """Exponential weights for exploration and exploitation (Auer, Cesa-Bianchi, Freund, Schapire 2002, section 3).
+    """Exponential weights for exploration and exploitation (Auer, Cesa-Bianchi, Freund, Schapire 2002).
 
     Each update multiplies the weight of a source by exp(eta * score / p / K), p being its probability, and
 
@@ -211,6 +211,8 @@ class EXP3(ExponentialWeights):
             "gamma": as_number(gamma, "gamma", 0, 1),
         }
         if bounded:
+            if not isinstance(quantiles, Sequence) or len(quantiles) != 2:
+                raise MixtureError(f"quantiles must be a low and a high one, but got {quantiles!r:.60}")
             low = as_number(quantiles[0], "quantiles[0]", 0, 1)
             settings["quantiles"] = (low, as_number(quantiles[1], "quantiles[1]", low, 1, above=True))
             settings["rate"] = as_number(rate, "rate", 0, 1, above=True)
@@ -229,7 +231,7 @@ class EXP3(ExponentialWeights):
 
 
 class ODM(ExponentialWeights):
-    """Online data mixing (Albalak, Pan, Raffel, Wang 2023, section 3 and algorithm 1).
+    """Online data mixing (Albalak, Pan, Raffel, Wang 2023).
 
     A moving average of importance-weighted rewards, and an exploration that shrinks with the number t of the turn:
 
@@ -275,18 +277,19 @@ class ODM(ExponentialWeights):
     def queue(self, scores: ArrayLike, counts: ArrayLike | None = None) -> None:
         """Update without waiting for the weights, as `EXP3.queue`."""
         turn = self.updates + 1  # rewards of this turn give the weights of the next
-        self._arms.schedule(self.exploration(turn), self.sources * self.exploration(turn + 1))
+        self._arms.schedule(self.exploration(turn), len(self._initial) * self.exploration(turn + 1))
         super().queue(scores, counts)
         if self.updates <= self._warmup:
             self._arms.put(self._initial)
 
     def exploration(self, turn: int) -> float:
         """Return eps of a turn, from 1 on: each source's least probability."""
-        return min(1 / self.sources, math.sqrt(self._log_sources / (self.sources * turn)))
+        sources = len(self._initial)
+        return min(1 / sources, math.sqrt(self._log_sources / (sources * turn)))
 
 
 class DoReMi(ExponentialWeights):
-    """Domain reweighting with minimax optimisation (Xie et al. 2023, section 2, algorithm 1).
+    """Domain reweighting with minimax optimisation (Xie et al. 2023).
 
     Exponentiated gradient ascent on the excess loss over a reference model, smoothed:
 
@@ -339,7 +342,7 @@ class DoReMi(ExponentialWeights):
         """Update; `average` needs the weights, so that this waits for them."""
         losses = scores if self._reference is None else np.asarray(scores, dtype=np.float64) - self._reference
         super().queue(losses, counts)
-        self._total += self.probabilities
+        self._arms.add_to(self._total)
 
     def _more(self) -> dict[str, NDArray[np.float64]]:
         return {"total": self._total}

@@ -64,11 +64,15 @@ class Curriculum:
             rising, above 0. A weight may be 0, but not all.
         passage: "hold" keeps a stage's weights until the next; "linear" and "cosine" lead from one to the next.
 
+    Attributes:
+        by_rows: whether weights go by the rows trained on, whatever scores are of: `update` always gets its counts.
+
     Raises:
         MixtureError: naming the argument that is out of its range.
     """
 
     algorithm = "curriculum"
+    by_rows = True
 
     def __init__(
         self, initial: ArrayLike | int, *, stages: Sequence[tuple[int, ArrayLike]], passage: str = "hold"
@@ -76,8 +80,8 @@ class Curriculum:
         first = as_initial(initial)
         self._rows = [0]
         self._weights = [first]
-        for number, (rows, weights) in enumerate(stages):
-            name = f"stages[{number}]"
+        for number, stage in enumerate(_pairs(stages)):
+            name, (rows, weights) = f"stages[{number}]", stage
             self._rows.append(as_int(rows, f"{name} rows", self._rows[-1] + 1, MOST_ROWS, MixtureError))
             self._weights.append(_stage_weights(weights, name, len(first)))
         self._passage = as_choice(passage, "passage", ("hold", "linear", "cosine"), MixtureError)
@@ -121,6 +125,14 @@ class Curriculum:
     def _identity(self) -> dict[str, Any]:
         stages = [[rows, weights.tolist()] for rows, weights in zip(self._rows, self._weights, strict=True)]
         return {"version": STATE_VERSION, "algorithm": self.algorithm, "stages": stages, "passage": self._passage}
+
+
+def _pairs(stages: object) -> Sequence[tuple[int, ArrayLike]]:
+    """Return stages if they are pairs."""
+    listed = stages if isinstance(stages, Sequence) and not isinstance(stages, str) else None
+    if listed is None or not all(isinstance(stage, Sequence) and len(stage) == 2 for stage in listed):
+        raise MixtureError(f"stages must be pairs (rows, weights), but got {stages!r:.100}")
+    return listed
 
 
 def _stage_weights(values: ArrayLike, name: str, sources: int) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from ..errors import MixtureError
 from .ado import ADO
 from .exponential import EXP3, ODM, DoReMi
 from .given import Curriculum, Fixed
+from .learning_speed import LearningSpeed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,6 +63,7 @@ BANDITS: Mapping[str, Callable[..., Bandit]] = MappingProxyType(
         "odm": ODM,
         "doremi": DoReMi,
         "ado": ADO,
+        "learning_speed": LearningSpeed,
         "fixed": Fixed,
         "curriculum": Curriculum,
     }

@@ -70,12 +70,13 @@ GROUPS: Mapping[str, Mapping[str, Shown]] = {
     },
     "Online mixing: weights that learn": {
         "online": Shown(
-            "NAME[:OPTION=X,...]", "How weights follow from rewards: exp3, exp3_bounded, odm, doremi, ado or fixed."
+            "NAME[:OPTION=X,...]",
+            "How weights follow from rewards: learning_speed, exp3, exp3_bounded, odm, doremi, ado or fixed.",
         ),
         "reward": Shown(
             "NAME[:OPTION=X,...]",
-            "What a source is worth: entropy, train_loss, gradnorm, velocity:loss=train, ...",
-            "entropy",
+            "What a source is worth: train_loss, entropy, gradnorm, velocity:loss=train, ...",
+            "train_loss",
         ),
         "update_interval": Shown("N", "Steps between updates.", "10"),
         "lag": Shown("N", "Steps between an update and its effect.", "what workers read ahead, and one more"),

@@ -21,7 +21,7 @@ from ..errors import PlanError, StateError
 from ..losses import MASKED, CausalLoss, ForwardLosses, target_counts
 from ..mix_run import MixRun, Standing
 from ..online.mixer import GRADNORM
-from ..online.run import OnlineRun, journal_of
+from ..online.run import OnlineRun
 from ..online.setup import ENTROPIES, Online
 from ..online.signals import ForwardEntropies, gradient_norm
 from ..run_log import RunLog
@@ -187,10 +187,13 @@ class MixtureTrainerMixin(TrainerBase):
         log = None
         if self._mix_log_dir is not None:
             log = RunLog(self._mix_log_dir, rank=self.accelerator.process_index, names=self.mixture.names)
-        state = None if self._mix_checkpoint is None else read_state(self._mix_checkpoint)
-        self.mix = MixRun(steps, log=log, counts=counts, loader=loader, online=self._online_run(steps, loader, state))
-        if state is not None:
-            self.mix.load_state_dict(state, journal=self._mix_journal(), accept_changes=self._mix_accepted)
+        checkpoint = self._mix_checkpoint
+        state = None if checkpoint is None else read_state(checkpoint)
+        online = self._online_run(steps, loader, state)
+        self.mix = MixRun(steps, log=log, counts=counts, loader=loader, online=online)
+        if checkpoint is not None and state is not None:
+            journal = None if online is None else online.journal_beside(checkpoint)
+            self.mix.load_state_dict(state, journal=journal, accept_changes=self._mix_accepted)
         return loader
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -227,9 +230,6 @@ class MixtureTrainerMixin(TrainerBase):
         if "loss" in logs:
             now = self.mix.progress(logs)
             logs = {**logs, **logged(now)}
-            if self.mix.online is not None:
-                weights = self.mix.online.mixer.algorithm.probabilities[:MOST_LOGGED].tolist()
-                logs |= {f"mix/weight/{name}": weight for name, weight in zip(now.ledger.names, weights, strict=False)}
             self.mix_standing(now, logs)
         super().log(logs, *args, **kwargs)
 
@@ -276,13 +276,6 @@ class MixtureTrainerMixin(TrainerBase):
         folder = None if self._mix_log_dir is None else Path(self._mix_log_dir)
         kept = None if state is None else state.get("online")
         return OnlineRun(self._mix_online, steps, folder=folder, fetched=fetched, kept=kept)
-
-    def _mix_journal(self) -> Path | None:
-        """Return the journal's file on resuming."""
-        if self._mix_online is None or self._mix_log_dir is None or self._mix_checkpoint is None:
-            return None
-        with self.args.main_process_first(desc="journal"):
-            return journal_of(Path(self._mix_log_dir), self._mix_checkpoint)
 
     def _row_losses(self) -> CausalLoss | ForwardLosses | None:
         """Return what measures each row's loss: the loss itself where the Trainer lets it be given, else a hook."""
@@ -390,7 +383,7 @@ def _no_number(constant: str) -> float:
 
 
 def logged(now: Standing) -> dict[str, float]:
-    """Return shares and losses of the sources under names that TensorBoard and others group; at most `MOST_LOGGED`."""
+    """Return what is known of the sources under names that TensorBoard and others group; at most `MOST_LOGGED`."""
     logs: dict[str, float] = dict(now.rates)
     rows, tokens = now.ledger.shares("trained").tolist(), now.ledger.shares("tokens").tolist()
     largest = sorted(range(len(rows)), key=lambda source: (-rows[source], source))[:MOST_LOGGED]
@@ -401,4 +394,6 @@ def logged(now: Standing) -> dict[str, float]:
         loss = now.losses[name]
         if loss is not None:
             logs[f"mix/loss/{name}"] = loss
+        if now.weights is not None:
+            logs[f"mix/weight/{name}"] = now.weights[name]
     return logs

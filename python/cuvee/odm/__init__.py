@@ -9,9 +9,18 @@
 """
 
 from ..categorize import AutoCategorizeConfig
+from ..errors import INSTALL_HF
 from ..rewards import Reward
-from .compute import compute_reward
-from .dataset import OnlineMixingDataset
-from .settings import OnlineSettings
+
+try:
+    from .compute import compute_reward
+    from .dataset import OnlineMixingDataset
+    from .settings import OnlineSettings
+except ModuleNotFoundError as missing:
+    if (missing.name or "").partition(".")[0] != "torch":
+        raise
+    raise ModuleNotFoundError(
+        f"OnlineMixingDataset must have the package torch, but it is not installed; {INSTALL_HF}", name="torch"
+    ) from None
 
 __all__ = ["AutoCategorizeConfig", "OnlineMixingDataset", "OnlineSettings", "Reward", "compute_reward"]

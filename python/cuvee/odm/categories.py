@@ -123,6 +123,9 @@ def named(datasets: Any, what: str) -> dict[str, Any]:
     if datasets is None:
         return {}
     if isinstance(datasets, Mapping):
+        wrong = [name for name in datasets if not isinstance(name, str)]
+        if wrong:
+            raise CuveeError(f"{what} must have texts for names, but got {wrong[0]!r}")
         return dict(datasets)
     if arrow_kind(datasets) == "dataset":
         return {ONLY: datasets}
@@ -147,6 +150,9 @@ def by_category(
         return {aliases[0]: None for aliases in categories}
     if not isinstance(given, Mapping):
         raise CuveeError(f"{what} must be a dict by category name, but got {type(given).__name__}")
+    for name, value in given.items():
+        if "collators" in what and value is not None and not callable(value):
+            raise CuveeError(f"{what}[{name!r}] must make a batch of rows, or be None, but got {value!r:.60}")
     found = {aliases[0]: next((given[name] for name in aliases if name in given), _Missing) for aliases in categories}
     missing = [name for name, value in found.items() if value is _Missing]
     if missing and shared and len(given) == 1:
@@ -181,6 +187,11 @@ def _evaluation_rows(
 ) -> tuple[dict[str, EvaluationRows], NDArray[np.int32] | None]:
     """Return evaluation rows by category, and the labels of rows that were put into categories."""
     datasets, names = named(given[0], f"{what}_dataset_dict"), [each.aliases for each in categories]
+    for name, data in datasets.items():
+        if data is not None and not hasattr(data, "__len__"):
+            raise CuveeError(
+                f"{what}_dataset_dict[{name!r}] must be a map-style dataset, but got {type(data).__name__}"
+            )
     datasets = {name: data for name, data in datasets.items() if data is not None and len(data)}
     if not datasets:
         return {}, None

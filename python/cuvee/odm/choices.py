@@ -10,6 +10,7 @@ import numpy as np
 
 from ..mixture import Mixture, Source
 from ..plan import Plan
+from .packing import packed, unpacked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,6 +64,7 @@ class Choices:
             window=max(WINDOW // interval, 1),
         )
         self.plan = mixture.plan()
+        self._packed: dict[str, Any] = {}  # the journal's state as of its digest
         self._rows: list[Plan] = []  # per category, where a choice stands for several rows
         self._sizes = np.array([source.rows for source in sources], dtype=np.int64)
         self._window = mixture.window * interval  # rows
@@ -105,11 +107,17 @@ class Choices:
         return at * self.interval
 
     def state_dict(self, position: int) -> dict[str, Any]:
-        """Return the plan's state at a place."""
-        return self.plan.state_dict(issued=-(-position // self.interval))
+        """Return the plan's state at a place, its journal packed."""
+        state = self.plan.state_dict(issued=-(-position // self.interval))
+        digest = state["journal"]["digest"]
+        if self._packed.get("digest") != digest:  # it changes with updates alone
+            self._packed = packed(state["journal"], self.plan.names, self.plan.journal)
+        return {**state, "journal": self._packed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with the plan of a state; StateError if it is one of other categories or other data."""
+        if isinstance(state, Mapping):
+            state = {**state, "journal": unpacked(state.get("journal"), self.plan.names)}
         self.plan = Plan.load_state_dict(self.plan.mixture, state)
         self._ahead = self._look_ahead(self.plan.issued)
 

@@ -121,14 +121,19 @@ class _Request:
     total_steps: int | None
     beta: float
 
+    @property
+    def total(self) -> int | None:
+        """The number of categories, None if it was not given."""
+        if self.total_categories is None:
+            return None
+        return as_int(self.total_categories, "total_categories", 1, MOST_CATEGORIES, CuveeError)
+
     def category(self, name: str) -> int:
         """Return the argument of that name, the number of a category."""
         given = (self.total_categories, self.current_category, self.last_sampled_category)
         if all(value is None for value in given):
             return 0  # the only one there is
-        total = MOST_CATEGORIES
-        if self.total_categories is not None:
-            total = as_int(self.total_categories, "total_categories", 1, MOST_CATEGORIES, CuveeError)
+        total = MOST_CATEGORIES if self.total is None else self.total
         return as_int(getattr(self, name), name, 0, total, CuveeError)
 
 
@@ -208,7 +213,7 @@ class _Memory:
                 "trainer logged goes in the arguments that end in _history"
             )
         self._key = str(asked.reward)
-        self._total = asked.total_categories
+        self._total = asked.total
         values = self._state.get(self._key, [])
         fits = isinstance(values, list) and (self._total is None or len(values) <= self._total)
         if not fits or any(value is not None and type(value) not in (int, float) for value in values):

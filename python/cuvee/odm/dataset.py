@@ -22,6 +22,7 @@ from .collate import training_row
 from .history import read_state
 from .loaders import LoaderState, asked_by, device_of, rows_held
 from .log import OdmLog, rank_in_environment
+from .packing import reason_of
 from .report import FROM_EXAMPLES, Signals, measured, refuse_silence, total
 
 if TYPE_CHECKING:
@@ -267,7 +268,7 @@ class OnlineMixingDataset(IterableDataset[dict[str, Any]]):
         if known.any():
             probabilities = self.bandit.update(scores)
             place_of_effect = max(self.produced, trained + self._held)
-            self.choices.update(probabilities, place_of_effect, f"online update {self.bandit.updates}")
+            self.choices.update(probabilities, place_of_effect, reason_of(self.bandit.updates))
         counts = np.where(known, np.maximum(count, 1), 0)
         self._write("update", rewards=np.where(known, scores * counts, 0.0).tolist(), count=counts.tolist())
 
@@ -330,7 +331,12 @@ class OnlineMixingDataset(IterableDataset[dict[str, Any]]):
         for name, mine in (("categories", self.category_list), ("sampling_interval", self.sampling_interval)):
             if state.get(name) != mine:
                 raise StateError(f"state {name} must be {mine!r}, as this dataset's, but got {state.get(name)!r}")
-        position = as_int(state.get("position"), "state position", 0, MOST, StateError)
+        position, held = (
+            as_int(state.get(name), f"state {name}", 0, MOST, StateError) for name in ("position", "held")
+        )
+        missing = [name for name in ("bandit", "reward", "plan") if name not in state]
+        if missing or not isinstance(state.get("seen"), list):
+            raise StateError(f"state must have {', '.join(missing or ['seen, a list'])}, but got only {sorted(state)}")
         before = (self.bandit.state_dict(), self.reward.state_dict())
         try:
             self.bandit.load_state_dict(state["bandit"])
@@ -340,8 +346,7 @@ class OnlineMixingDataset(IterableDataset[dict[str, Any]]):
             self.bandit.load_state_dict(before[0])
             self.reward.load_state_dict(before[1])
             raise
-        self._held = as_int(state.get("held"), "state held", 0, MOST, StateError)
-        self._seen = list(state.get("seen", []))
+        self._held, self._seen = held, list(state["seen"])
         self.produced = self._logged = position
         self._ready.clear()
 

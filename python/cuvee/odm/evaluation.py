@@ -78,11 +78,23 @@ def measure(
         for number, rows in enumerate(categories):
             for collated, counts in rows.batches(size) if rows is not None else ():
                 batch = {name: value.to(device) for name, value in collated.items() if hasattr(value, "to")}
-                outputs = model(**batch)
+                outputs = _outputs(model, batch)
                 found = _values(outputs, batch, entropies=entropies, loss=loss)
                 for name, value in found.items() if counts else ():
                     sums[name][number] += value
     return sums
+
+
+def _outputs(model: Any, batch: dict[str, torch.Tensor]) -> Any:
+    try:
+        return model(**batch)
+    except TypeError as error:
+        if callable(model) and "unexpected keyword" not in str(error):
+            raise
+        got = f"{type(model).__name__} ({error})"
+        raise CuveeError(
+            f"model must take the columns of evaluation batches, {sorted(batch)}, but got {got}"
+        ) from error
 
 
 def _values(outputs: Any, batch: dict[str, torch.Tensor], *, entropies: bool, loss: bool) -> dict[str, float]:

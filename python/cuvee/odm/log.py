@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..errors import CuveeError
+
 FILE = "odm.jsonl"
 
 
@@ -19,11 +21,19 @@ class OdmLog:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, rank: int) -> None:
+        if not isinstance(folder, str | os.PathLike):
+            raise CuveeError(f"output_dir must be a folder's path, but got {folder!r:.60}")
         self.rank = rank
         self.file = Path(folder) / FILE
         self.last: dict[str, Any] = {}
         if rank == 0:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                raise CuveeError(
+                    f"output_dir must be a folder that can be written, but got {folder!r}: {reason}"
+                ) from None
 
     def write(self, **metrics: Any) -> None:
         """Append one line, whole or not at all to any reader; metrics not given are as in the line before."""

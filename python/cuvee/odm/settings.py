@@ -62,7 +62,7 @@ class OnlineSettings:
 
         try:
             document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as error:
+        except (OSError, TypeError, ValueError, yaml.YAMLError) as error:
             raise CuveeError(f"{path} must be a YAML file that can be read, but got {error}") from None
         found = _folded_out({} if document is None else document)
         if not isinstance(found, Mapping):

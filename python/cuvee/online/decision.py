@@ -74,8 +74,18 @@ class Decision:
 
 
 def report_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a report as rewards take it; what is not finite becomes NaN in arrays and None elsewhere."""
-    return {name: _known(_plain(value)) for name, value in values.items()}
+    """Return a report as rewards take it; what is not finite becomes NaN in arrays and None elsewhere.
+
+    Raises:
+        StateError: if something in it is no number, nor an array of numbers.
+    """
+    report = {}
+    for name, value in values.items():
+        try:
+            report[name] = _known(_plain(value))
+        except (TypeError, ValueError, RuntimeError):
+            raise StateError(f"{name} in a report must be numbers, but got {value!r:.60}") from None
+    return report
 
 
 def _plain(value: Any) -> Any:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._core import xxh3_128
 from ..checks import as_int, canonical_json
-from ..course import Deal, walk
-from ..errors import PlanError, StateError
+from ..errors import CuveeError, PlanError, StateError
 from ..exact_sums import ExactSums, total
-from ..plan import Plan
 from ..ranks import gathered, place
+from ..rewards.registry import METHODS as REWARD_METHODS
 from .decision import Decision, report_of
+from .loops import PlanSteps, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..bandits import Bandit
+    from ..plan import Plan
     from ..rewards import RewardFunction
     from ..sampler import MixtureSampler
     from ..steps import StepSampler
@@ -34,15 +37,7 @@ ROWS = "rows"  # the report's count of rows trained on, which every run has
 GRADNORM = "gradnorm"
 SETTINGS = ("global_batch_size", "update_interval", "lag")  # a run keeps them from its first step to its last
 MOST = 2**31
-
-
-class _Steps(Protocol):
-    """What an `OnlineMixer` asks of whoever hands out the run's steps; `StepSampler` is one."""
-
-    @property
-    def plan(self) -> Plan: ...
-    def ahead(self, steps: int) -> tuple[Plan, int] | None: ...
-    def plan_after(self, epochs: int) -> Plan | None: ...
+BANDIT_METHODS = ("probabilities", "update", "state_dict", "load_state_dict")
 
 
 class OnlineMixer:
@@ -89,16 +84,19 @@ class OnlineMixer:
         self.global_batch_size = as_int(global_batch_size, "global_batch_size", 1, MOST, PlanError)
         self.update_interval = as_int(update_interval, "update_interval", 1, MOST, PlanError)
         self.lag = as_int(lag, "lag", 0, MOST, PlanError)
+        check_kinds(algorithm, reward)
+        if not hasattr(getattr(plan, "plan", plan), "issued"):
+            raise PlanError(f"plan must be a plan or a sampler of one, but got {type(plan).__name__}")
         self.algorithm, self.reward = algorithm, reward
         self.steps = self.decisions = 0
-        self._loop = _PlanSteps(plan, self.global_batch_size) if not hasattr(plan, "ahead") else None
-        self._course: _Steps = plan if self._loop is None else self._loop  # type: ignore[assignment]
+        self._loop = PlanSteps(plan, self.global_batch_size) if not hasattr(plan, "ahead") else None
+        self._course: Steps = plan if self._loop is None else self._loop  # type: ignore[assignment]
         self._names = self._course.plan.names
+        _check_sizes(self._names, algorithm, reward)
         self._told = told
         self._of_step: list[NDArray[np.int64]] = []  # sources of the rows of the step under way
         self._begin_interval()
-        self._ahead: list[Decision] = []  # those that may not have taken effect
-        _check_sizes(self._names, algorithm, reward)
+        self._ahead: list[Decision] = []  # those of the epoch under way or later, and the last one before
 
     @property
     def plan(self) -> Plan:
@@ -118,19 +116,21 @@ class OnlineMixer:
             values: per name one value a row, shape (n,), on any device; those the reward does not ask for may be None.
 
         Raises:
-            StateError: if a value's shape is another, or one that the reward asks for is None.
+            StateError: if a source is none that the bandit began with, a value's shape is another, or one that the
+                reward asks for is None.
         """
-        ids = np.asarray(source, dtype=np.int64)
-        self._rows += np.bincount(ids[ids >= 0], minlength=len(self._names))
-        self._of_step.append(ids)
+        ids = _as_ids(source, len(self._names))
+        needed: dict[str, ArrayLike | Tensor] = {}
         for name, value in values.items():
             if name not in self.reward.needs:
                 continue
             if value is None:
                 raise StateError(f"reward must get what it needs, but got no {name!r}: the model's outputs lack it")
-            if np.shape(value) != ids.shape:
-                raise StateError(f"{name} must be one value a row, {ids.shape}, but got shape {np.shape(value)}")
+            needed[name] = _as_values(value, name, ids.shape)
+        for name, value in needed.items():
             self._sums.add(name, ids, value)
+        self._rows += np.bincount(ids[ids >= 0], minlength=len(self._names))
+        self._of_step.append(ids)
 
     def step(self, *, gradnorm: float | Tensor | None = None, **numbers: Any) -> Decision | None:
         """Count an optimizer step, and update the weights if it is time.
@@ -166,7 +166,13 @@ class OnlineMixer:
         target = self._course.ahead(self.lag)
         if target is None:
             return None
-        plan, position = target
+        plan, position = self._not_before_the_last(*target)
+        if plan.names != self._names:
+            more = list(plan.names[len(self._names) :])
+            raise PlanError(
+                f"sources must be those that the bandit began with, but got {more} more, which joined the plan; begin "
+                "a new OnlineMixer, with a bandit and a reward for all of them"
+            )
         self.steps = int(report["step"])
         report = report_of(report)
         self.reward.observe(report)
@@ -176,14 +182,46 @@ class OnlineMixer:
             epoch=plan.epoch,
             position=position,
             report=report,
-            probabilities=self.algorithm.update(self.reward.scores(), report[ROWS].astype(np.int64)),
+            probabilities=self.algorithm.update(self.reward.scores(), self._counts(report)),
         )
         _compare(decision)
         if self._told is not None:
             self._told(decision)
         self._apply(plan, decision)
         self.decisions += 1
-        self._ahead = [each for each in self._ahead if each.epoch >= self.plan.epoch] + [decision]
+        self._ahead = [*self._still_ahead(), decision]
+        return decision
+
+    def _still_ahead(self) -> list[Decision]:
+        """Return the decisions from the last one on that took effect before the epoch under way."""
+        past = sum(each.epoch < self.plan.epoch for each in self._ahead)
+        return self._ahead[max(past - 1, 0) :]
+
+    def _counts(self, report: Mapping[str, Any]) -> NDArray[np.int64] | None:
+        """Return the rows that the bandit goes by; None where the scores are not of them, but of evaluation data."""
+        by_rows = self.reward.from_training or getattr(self.algorithm, "by_rows", False)
+        return report[ROWS].astype(np.int64) if by_rows else None
+
+    def weights_at(self, epoch: int, position: int) -> NDArray[np.float64] | None:
+        """Return the weights in force at a place of the epoch under way, shape (K,); None before the first update."""
+        found = [each for each in self._ahead if (each.epoch, each.position) <= (epoch, position)]
+        return found[-1].probabilities if found else None
+
+    def follow(self, made: Decision) -> Decision:
+        """Learn from the report of a decision made earlier, and leave the plan alone; for runs that were recorded.
+
+        Returns:
+            The decision as its report and what was learnt before lead to it, its place as it was.
+        """
+        self.reward.observe(made.report)
+        decision = replace(
+            made,
+            update=self.decisions + 1,
+            step=(self.decisions + 1) * self.update_interval,
+            probabilities=self.algorithm.update(self.reward.scores(), self._counts(made.report)),
+        )
+        self.steps, self.decisions = decision.step, decision.update
+        self._ahead = [*self._still_ahead(), decision]
         return decision
 
     def state_dict(self) -> dict[str, Any]:
@@ -200,7 +238,7 @@ class OnlineMixer:
             "sums": sums.parts(),
             "algorithm": self.algorithm.state_dict(),
             "reward": self.reward.state_dict(),
-            "ahead": [each.record() for each in self._ahead if each.epoch >= self.plan.epoch],
+            "ahead": [each.record() for each in self._still_ahead()],
             "loop": None if self._loop is None else self._loop.state_dict(),
         }
 
@@ -221,29 +259,57 @@ class OnlineMixer:
         for name in SETTINGS:
             if state.get(name) != getattr(self, name):
                 raise StateError(f"{name} must be {state.get(name)!r}, as in the state, but got {getattr(self, name)}")
-        self.algorithm.load_state_dict(state["algorithm"])
-        self.reward.load_state_dict(state["reward"])
-        self.steps = as_int(state["steps"], "state steps", 0, MOST, StateError)
-        self.decisions = as_int(state["decisions"], "state decisions", 0, MOST, StateError)
-        if self._loop is not None:
-            self._loop.load_state_dict(state["loop"])
-        self._begin_interval()
-        if place()[0] == 0:
-            self._rows += np.array(state["rows"], dtype=np.int64)
-            self._sums.merge(state["sums"])
-        self._ahead = [Decision.of(record) for record in state["ahead"]]
+        try:
+            self._load(state)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, CuveeError):
+                raise
+            raise StateError(f"state must be from OnlineMixer.state_dict, but got a damaged one: {error!r}") from None
         if reapply:
             self.reapply()
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        """Take a state over, whole or not at all."""
+        steps = as_int(state["steps"], "state steps", 0, MOST, StateError)
+        decisions = as_int(state["decisions"], "state decisions", 0, MOST, StateError)
+        rows = np.array(state["rows"])
+        if rows.shape != (len(self._names),) or rows.dtype.kind != "i" or (rows < 0).any():
+            raise StateError(f"state rows must be {len(self._names)} counts, but got {state['rows']!r:.60}")
+        sums = ExactSums(len(self._names))
+        sums.merge(state["sums"])
+        ahead = [Decision.of(record) for record in list(state["ahead"])]
+        before = self.algorithm.state_dict(), self.reward.state_dict()
+        try:
+            self.algorithm.load_state_dict(state["algorithm"])
+            self.reward.load_state_dict(state["reward"])
+            if self._loop is not None:
+                self._loop.load_state_dict(state["loop"])
+        except BaseException:
+            self.algorithm.load_state_dict(before[0])
+            self.reward.load_state_dict(before[1])
+            raise
+        self.steps, self.decisions, self._ahead = steps, decisions, ahead
+        self._begin_interval()
+        if place()[0] == 0:
+            self._rows += rows
+            self._sums = sums
 
     def reapply(self) -> None:
         """Make decisions again that the loaded plan's state does not hold: those for epochs that had not begun."""
         gathered(None)  # nobody writes to the journal before all have read it
-        for decision in self._ahead if self._loop is None else ():
-            self._reapply(decision)
+        if self._loop is None:
+            self._ahead = [self._reapplied(decision) for decision in self._ahead]
+
+    def _not_before_the_last(self, plan: Plan, position: int) -> tuple[Plan, int]:
+        """Return a place for an update, or that of the last one if it is later: epochs may have grown with the data."""
+        last = self._ahead[-1] if self._ahead and self._loop is None else None
+        if last is None or (plan.epoch, position) >= (last.epoch, last.position):
+            return plan, position
+        return self._course.plan_after(last.epoch - self.plan.epoch) or plan, last.position
 
     def _begin_interval(self) -> None:
         self._sums = ExactSums(len(self._names))
-        self._rows = np.zeros(len(self._names), dtype=np.int64)
+        self._rows: NDArray[np.int64] = np.zeros(len(self._names), dtype=np.int64)
         self._of_step = []
 
     def _take(self) -> dict[str, Any]:
@@ -265,58 +331,46 @@ class OnlineMixer:
             )
         plan.update(weights, at=decision.position, reason=decision.reason)
 
-    def _reapply(self, decision: Decision) -> None:
+    def _reapplied(self, decision: Decision) -> Decision:
+        """Make a decision again unless the plan knows it; over data that changed windows may begin elsewhere."""
         plan = self._course.plan_after(decision.epoch - self.plan.epoch) if decision.epoch >= self.plan.epoch else None
-        if plan is not None and all(change.reason != decision.reason for change in plan.journal):
-            self._apply(plan, decision)
+        if plan is None or any(change.reason == decision.reason for change in plan.journal):
+            return decision
+        moved = replace(decision, position=plan.window_start(min(decision.position, len(plan))))
+        self._apply(plan, moved)
+        return moved
 
 
-class _PlanSteps:
-    """The steps of a loop over a plan or a `MixtureSampler`, counted as they are made."""
-
-    def __init__(self, course: Plan | MixtureSampler, rows: int) -> None:
-        self._course = course
-        drop_last = bool(getattr(course, "drop_last", False))
-        self._deal = Deal(rank=0, world_size=1, rows=rows, drop_last=drop_last, batched=True)
-        self._epoch, self._position = self.plan.epoch, self.plan.issued
-
-    @property
-    def plan(self) -> Plan:
-        return self._course if isinstance(self._course, Plan) else self._course.plan
-
-    def advance(self) -> None:
-        plan = self.plan
-        if plan.epoch != self._epoch:
-            self._epoch, self._position = plan.epoch, 0
-        self._position, left = walk(plan, self._deal, self._position, 1)
-        if left:
-            raise PlanError(f"steps must be those of epoch {plan.epoch}, but got one more after its {len(plan)} rows")
-
-    def ahead(self, steps: int) -> tuple[Plan, int] | None:
-        plan = self.plan
-        position = plan.window_start(walk(plan, self._deal, self._position, steps)[0])
-        return (plan, position) if position < len(plan) or _goes_on(plan) else None
-
-    def plan_after(self, epochs: int) -> Plan:
-        raise AssertionError(epochs)  # every decision is in the journal of the plan itself
-
-    def state_dict(self) -> dict[str, int]:
-        return {"epoch": self._epoch, "position": self._position}
-
-    def load_state_dict(self, state: Any) -> None:
-        if not isinstance(state, Mapping):
-            raise StateError(f"state must be of a loop over a plan or MixtureSampler, but got loop {state!r:.60}")
-        self._epoch = as_int(state.get("epoch"), "state loop.epoch", 0, 2**63, StateError)
-        self._position = as_int(state.get("position"), "state loop.position", 0, 2**63, StateError)
+def _as_ids(source: ArrayLike, sources: int) -> NDArray[np.int64]:
+    """Return the sources of rows as int64 of shape (n,), -1 for padding."""
+    ids = np.asarray(source)
+    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
+        raise StateError(f"source must be integers of shape (n,), but got {ids.dtype} of shape {ids.shape}")
+    wrong = ids[(ids < -1) | (ids >= sources)]
+    if len(wrong):
+        raise StateError(
+            f"source must be one of the {sources} that the bandit began with, or -1 for padding, but got {wrong[0]}"
+        )
+    return ids.astype(np.int64)
 
 
-def _goes_on(plan: Plan) -> bool:
-    """Return whether another epoch follows; none does once all sources are used up."""
+def _as_values(value: ArrayLike | Tensor, name: str, shape: tuple[int, ...]) -> ArrayLike | Tensor:
+    """Return one value a row: a tensor as it is, anything else as a copy, which nobody changes before it is summed."""
     try:
-        plan.next_epoch()
-    except PlanError:
-        return False
-    return True
+        values = value if hasattr(value, "detach") else np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise StateError(f"{name} must be numbers, one a row, but got {value!r:.60}") from None
+    if np.shape(values) != shape:
+        raise StateError(f"{name} must be one value a row, {shape}, but got shape {np.shape(values)}")
+    return values
+
+
+def check_kinds(algorithm: object, reward: object) -> None:
+    """Raise PlanError unless the first is a bandit and the second a reward."""
+    for label, given, names in (("algorithm", algorithm, BANDIT_METHODS), ("reward", reward, REWARD_METHODS)):
+        lacking = [name for name in names if not hasattr(given, name)]
+        if lacking:
+            raise PlanError(f"{label} must have {', '.join(names)}, but {type(given).__name__} lacks {lacking}")
 
 
 def _check_sizes(names: tuple[str, ...], algorithm: Bandit, reward: RewardFunction) -> None:
@@ -326,6 +380,9 @@ def _check_sizes(names: tuple[str, ...], algorithm: Bandit, reward: RewardFuncti
 
 
 def _repeated(value: Any, times: int) -> Any:
+    """Return the gradient's norm once for each row."""
+    if not hasattr(value, "detach") and not isinstance(value, Real):
+        raise StateError(f"{GRADNORM} must be a number, but got {value!r:.60}")
     return value.detach().reshape(1).expand(times) if hasattr(value, "detach") else np.full(times, float(value))
 
 

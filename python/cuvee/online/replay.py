@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import StateError
+from ..plan.journal import Journal
 from ..steps import StepSampler
-from .run import JOURNAL_FILE, OnlineRecord, read_record
+from .record import RECORD_FILE, OnlineRecord, read_record
+from .run import JOURNAL_FILE
 from .setup import Online
 
 if TYPE_CHECKING:
     from ..bandits import Bandit
     from ..mixture import Mixture
     from ..plan import Plan
-    from ..plan.journal import Journal
     from ..rewards import RewardFunction
     from .decision import Decision
     from .mixer import OnlineMixer
@@ -62,28 +62,51 @@ def replay_run(
         CuveeError: if the run's bandit or reward cannot be made again.
     """
     record = read_record(Path(folder))
-    start = record.start
-    if start["spec_hash"] != mixture.spec_hash:
-        hashes = f"{start['spec_hash']}, as in the record, but got {mixture.spec_hash}"
-        return Replay(updates=0, epochs=0, difference=f"spec_hash must be {hashes}: mixture or data are not the run's")
-    steps = StepSampler(mixture.plan(), rows=start["global_batch_size"])
-    mixer = _setup(start, algorithm, reward).mixer(steps)
-    plan, done = mixture.plan(), 0
-    difference: str | None = None
-    for found, plan in _decided(mixer, steps, record):  # noqa: B007  (the last one is what is left)
+    steps = StepSampler(mixture.plan(), rows=record.start["global_batch_size"])
+    mixer = _setup(record.start, algorithm, reward).mixer(steps)
+    done = 0
+    difference = _take_up(steps, mixture, record, Path(folder) / JOURNAL_FILE)
+    for found in () if difference else _decided(mixer, steps, record):
         difference = _difference(record.updates[done], found, mixture.names)
         if difference is not None:
-            return Replay(updates=done, epochs=0, difference=difference)
+            break
         done += 1
-    difference = _journal_difference(Path(folder) / JOURNAL_FILE, plan.journal, record)
+    plan = _last_plan(steps, record)
+    if difference is None:
+        difference = _journal_difference(Path(folder) / JOURNAL_FILE, plan, record)
     epochs = set[int]()
-    for stretch in record.stretches:
+    for stretch in _known_stretches(plan, record):
         if difference is not None:
             break
-        difference = _order_difference(mixture, plan.journal, stretch)
+        difference = _order_difference(plan, stretch)
         if difference is None:
             epochs.add(stretch["epoch"])
-    return Replay(updates=done, epochs=len(epochs), difference=difference)
+    return Replay(updates=done, epochs=len(epochs), difference=difference or record.broken)
+
+
+def _take_up(steps: StepSampler, mixture: Mixture, record: OnlineRecord, journal: Path) -> str | None:
+    """Go to where the run began to train on the data as they are now; return how these differ from the record's.
+
+    Where the data changed on the way, it is the place of the checkpoint that the run then went on from.
+    """
+    changed = record.on_changed_data
+    now = record.starts[-1]["spec_hash"]
+    if changed is None and now != mixture.spec_hash:
+        hashes = f"{now}, as in the record, but got {mixture.spec_hash}"
+        return f"spec_hash must be {hashes}: mixture or data are not the run's"
+    if changed is None:
+        return None
+    if "resumed" not in changed:
+        raise StateError(f"{RECORD_FILE} must tell where the run went on over changed data, but got no 'resumed' there")
+    state = changed["resumed"]
+    read_journal(journal)
+    try:
+        entries = Journal.from_state(state["plan"]["journal"], journal)
+        entries.detach()  # it is only read
+        steps.load_state_dict(state, journal=entries)
+    except StateError as error:
+        return f"mixture, data and journal must be those of the run's checkpoint, but got another: {error}"
+    return None
 
 
 def _setup(start: dict[str, Any], algorithm: Bandit | None, reward: RewardFunction | None) -> Online:
@@ -104,13 +127,22 @@ def _setup(start: dict[str, Any], algorithm: Bandit | None, reward: RewardFuncti
     )
 
 
-def _decided(mixer: OnlineMixer, steps: StepSampler, record: OnlineRecord) -> Iterator[tuple[Decision | None, Plan]]:
-    """Yield each decision made again, and the plan that it changed."""
+def _decided(mixer: OnlineMixer, steps: StepSampler, record: OnlineRecord) -> Iterator[Decision | None]:
+    """Yield each decision made again; of those before the data changed the weights alone."""
+    taken_up = steps.step
     for number, update in enumerate(record.updates, start=1):
-        _make(steps, number * mixer.update_interval)
-        decision = mixer.decide({**update.report, "step": steps.step})
-        plan = None if decision is None else steps.plan_after(decision.epoch - steps.plan.epoch)
-        yield decision, plan or steps.plan
+        if update.step <= taken_up:
+            yield mixer.follow(update)
+            mixer.reapply()  # where its epoch had not begun
+        else:
+            _make(steps, number * mixer.update_interval)
+            yield mixer.decide({**update.report, "step": steps.step})
+
+
+def _last_plan(steps: StepSampler, record: OnlineRecord) -> Plan:
+    """Return the plan that knows of all updates made again: that of the epoch in which the last takes effect."""
+    last = record.updates[-1].epoch if record.updates else 0
+    return steps.plan_after(max(last - steps.plan.epoch, 0)) or steps.plan
 
 
 def _make(steps: StepSampler, until: int) -> None:
@@ -118,8 +150,11 @@ def _make(steps: StepSampler, until: int) -> None:
     before = -1
     while before < steps.step < until:
         before = steps.step
-        for _ in itertools.islice(steps, until - before):
-            steps.advance()
+        for keys in steps:
+            if keys:  # those made before a state was loaded come empty
+                steps.advance()
+            if steps.step == until:
+                break
 
 
 def _difference(was: Decision, now: Decision | None, names: tuple[str, ...]) -> str | None:
@@ -142,17 +177,20 @@ def _difference(was: Decision, now: Decision | None, names: tuple[str, ...]) -> 
     )
 
 
-def _journal_difference(path: Path, expected: Journal, record: OnlineRecord) -> str | None:
-    """Return how the run's journal differs from the one made again."""
+def read_journal(path: Path) -> bytes:
+    """Return what a run's journal holds; StateError if it has none that can be read."""
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise StateError(f"run folder must hold its journal, but got {str(path)!r}: {reason}") from None
+
+
+def _journal_difference(path: Path, plan: Plan, record: OnlineRecord) -> str | None:
+    """Return how the run's journal differs from the one made again."""
+    content = read_journal(path)
     lines = content[: content.rfind(b"\n") + 1].decode(errors="replace").splitlines()
-    if any('"accepted":' in line for line in lines):
-        raise StateError(f"{path.name} must be of a run whose data stayed the same, but got one in which they changed")
-    made: list[str] = expected.checked().state()["lines"]
+    made: list[str] = plan.journal.checked().state()["lines"]
     for number, (was, now) in enumerate(zip(lines, made, strict=False), start=1):
         if was != now:
             return f"{path.name}, line {number} must be {_short(now, was)}, but got {_short(was, now)}"
@@ -161,6 +199,27 @@ def _journal_difference(path: Path, expected: Journal, record: OnlineRecord) -> 
     killed = not record.ended and len(lines) == len(made) - 1  # between the record's line and the journal's
     if len(lines) < len(made) and not killed:
         return f"{path.name} must hold {len(made)} updates, as the record does, but got {len(lines)}"
+    return _updates_difference(path.name, plan, record)
+
+
+def _updates_difference(name: str, plan: Plan, record: OnlineRecord) -> str | None:
+    """Return how the journal's updates differ from the record's, where they were read and not made again."""
+    names = plan.names
+    changes = {change.reason: change for change in plan.journal if change.weights is not None}
+    last = max((number for number, change in enumerate(plan.journal) if change.accepted), default=0)
+    placed_as_decided = {change.reason for change in plan.journal[:last]}  # windows may begin elsewhere in other data
+    budget = plan.mixture.samples_per_epoch
+    for update in record.updates:
+        change = changes.get(update.reason)
+        if change is None:
+            return f"{name} must hold {update.reason}, as the record does, but does not"
+        if [(change.weights or {}).get(name) for name in names] != update.probabilities.tolist():
+            return f"{name} must have the record's weights at {update.reason}, but has others"
+        first = update.epoch * budget if change.epoch is None and isinstance(budget, int) else 0
+        place = (update.epoch, first + update.position)
+        exact = change.epoch is not None or isinstance(budget, int)  # epochs of other lengths begin anywhere
+        if exact and update.reason in placed_as_decided and (change.epoch or update.epoch, change.position) != place:
+            return f"{name} must place {update.reason} at position {place[1]}, but got {change.position}"
     return None
 
 
@@ -171,9 +230,17 @@ def _short(text: str, other: str) -> str:
     return f"{'...' if first else ''}{text[first:end]}{'...' if end < len(text) else ''}"
 
 
-def _order_difference(mixture: Mixture, journal: Journal, stretch: dict[str, Any]) -> str | None:
-    """Return how the order of an epoch differs from the one recorded."""
-    plan = mixture.plan(stretch["epoch"], journal=journal)
+def _known_stretches(plan: Plan, record: OnlineRecord) -> list[dict[str, Any]]:
+    """Return the stretches whose order can be made again: fresh epochs that ended before the data changed cannot."""
+    changed = record.on_changed_data
+    if changed is None or plan.mixture.exhaustion == "cycle":
+        return record.stretches
+    return [stretch for stretch in record.stretches if stretch["step"] > changed["step"]]
+
+
+def _order_difference(last: Plan, stretch: dict[str, Any]) -> str | None:
+    """Return how the order of an epoch differs from the one recorded; `last` is the run's last plan."""
+    plan = last.mixture.plan(stretch["epoch"], journal=last.journal)
     label, rows = f"epoch {plan.epoch}", stretch["rows"]
     if rows > len(plan) or (stretch["kind"] == "epoch" and rows != len(plan)):
         return f"{label} must have {len(plan)} rows, made again, but got {rows} in the record"

@@ -1,20 +1,19 @@
-"""Online mixing of a run in a folder: its mixer, its journal, and the record from which it can be replayed."""
+"""Online mixing of a run in a folder: its mixer, and what it leaves there."""
 
 from __future__ import annotations
 
-import json
-import os
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .. import _core
 from ..cache import write_atomically
-from ..checks import as_int
 from ..errors import StateError
-from ..ranks import place
-from .decision import Decision
+from ..ranks import gathered, place
+from .record import RECORD_FILE, SETTINGS, VERSION, RecordFile
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -22,17 +21,11 @@ if TYPE_CHECKING:
 
     from ..plan import Plan
     from ..steps import StepSampler
+    from .decision import Decision
     from .mixer import OnlineMixer
     from .setup import Online
 
-VERSION = 1
-RECORD_FILE = "online.jsonl"
 JOURNAL_FILE = "online_journal.jsonl"
-MOST_STEPS = 2**63
-SETTINGS = ("global_batch_size", "update_interval", "lag")
-NAMED = ("algorithm", "algorithm_options", "reward", "reward_options")
-STRETCH = ("epoch", "rows", "schedule_hash")
-FIELDS = {"start": ("names", "spec_hash", *NAMED, *SETTINGS), "update": ("report",), "epoch": STRETCH, "end": STRETCH}
 
 
 class OnlineRun:
@@ -63,7 +56,9 @@ class OnlineRun:
         kept: Mapping[str, Any] | None = None,
     ) -> None:
         self._setup, self._steps = setup, steps
-        self._folder = folder if place()[0] == 0 else None
+        self._files = folder
+        self._folder = folder if place()[0] == 0 else None  # what this rank writes to
+        self._record = None if self._folder is None else RecordFile(self._folder / RECORD_FILE)
         mixer_kept = None if kept is None else kept.get("mixer")
         self.mixer: OnlineMixer = setup.mixer(steps, fetched=fetched, kept=mixer_kept, told=self._tell)
         self.gradnorm: float | Tensor | None = None
@@ -72,6 +67,19 @@ class OnlineRun:
         """Return whether the reward needs any of these."""
         return not names.isdisjoint(self.mixer.reward.needs)
 
+    def journal_beside(self, checkpoint: Path) -> Path | None:
+        """Return the journal's file on resuming, None if there are no files; a new folder gets a copy of the old one.
+
+        Every rank must call.
+        """
+        if self._files is None:
+            return None
+        journal, before = self._files / JOURNAL_FILE, checkpoint.parent / JOURNAL_FILE
+        if self._folder is not None and not journal.exists() and before.exists():
+            write_atomically(journal, before.read_bytes())
+        gathered(None)
+        return journal
+
     def start(self) -> None:
         """Begin to write, or go on with the files of the run that was resumed; every rank must call."""
         self.mixer.reapply()
@@ -79,7 +87,9 @@ class OnlineRun:
             self._prepare(self._folder)
         plan, mixer = self._steps.plan, self.mixer
         facts = {name: getattr(mixer, name) for name in SETTINGS}
-        own = {"version": VERSION, "names": list(plan.names), "spec_hash": plan.spec_hash}
+        own: dict[str, Any] = {"version": VERSION, "names": list(plan.names), "spec_hash": plan.spec_hash}
+        if any(change.accepted for change in plan.journal):  # before it, other data were trained on
+            own["resumed"] = self._steps.state_dict()
         self._append("start", {**own, **self._setup.document(), **facts})
 
     def observe(self, source: ArrayLike, **values: ArrayLike | Tensor | None) -> None:
@@ -99,6 +109,16 @@ class OnlineRun:
             numbers |= self._setup.measure()
         gradnorm, self.gradnorm = self.gradnorm, None
         return self.mixer.step(gradnorm=gradnorm, **numbers)
+
+    def standing(self) -> tuple[dict[str, float], dict[str, float | None]]:
+        """Return the weights in force and what the reward says of each source, by name; None of what is not known."""
+        plan = self._steps.plan
+        weights = self.mixer.weights_at(plan.epoch, self._steps.place.position)
+        if weights is None:  # no update took effect yet
+            weights = plan.mixture.weights
+        scores = [score if math.isfinite(score) else None for score in self.mixer.reward.scores().tolist()]
+        by_name: dict[str, float] = dict(zip(plan.names, np.asarray(weights).tolist(), strict=True))
+        return by_name, dict(zip(plan.names, scores, strict=True))
 
     def finish(self) -> None:
         """Write what the epoch under way came to."""
@@ -127,109 +147,15 @@ class OnlineRun:
             for name in (JOURNAL_FILE, RECORD_FILE):
                 set_aside(folder / name)
             self._steps.plan.journal.attach(folder / JOURNAL_FILE)
-        else:
-            _cut_torn_line(folder / RECORD_FILE)
+        if self._record is not None:
+            self._record.go_on()
 
     def _tell(self, decision: Decision) -> None:
         self._append("update", decision.record())
 
     def _append(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Append a line, whole or not at all, and sync it; on rank 0 alone."""
-        if self._folder is None:
-            return
-        line = json.dumps({"kind": kind, "step": self._steps.step, **fields}, allow_nan=False).encode() + b"\n"
-        path = self._folder / RECORD_FILE
-        try:
-            with path.open("ab", buffering=0) as file:
-                size = file.tell()
-                if file.write(line) < len(line):
-                    file.truncate(size)
-                    raise OSError("no space left for it")
-                os.fsync(file.fileno())
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise StateError(f"record must be a file that can be written, but got {str(path)!r}: {reason}") from None
-
-
-@dataclass(slots=True, kw_only=True)
-class OnlineRecord:
-    """What a run recorded of its online mixing, lines that no longer hold left out.
-
-    Attributes:
-        start: what it began with.
-        updates: its decisions, in order.
-        stretches: of each epoch the rows trained on and their schedule hash, in order.
-        reaches: whether the journal must hold every update: no resumed run went back behind the last ones.
-        ended: whether the run came to its end.
-    """
-
-    start: dict[str, Any]
-    updates: list[Decision] = field(default_factory=list)
-    stretches: list[dict[str, Any]] = field(default_factory=list)
-    reaches: bool = True
-    ended: bool = False
-
-    def add(self, line: dict[str, Any]) -> None:
-        """Take one more line."""
-        kind, step = line["kind"], line["step"]
-        if kind == "start":
-            kept = [update for update in self.updates if update.step <= step]
-            self.reaches &= len(kept) == len(self.updates)
-            self.updates = kept
-            self.stretches = [each for each in self.stretches if each["step"] <= step and each["kind"] == "epoch"]
-            self.ended = False
-        elif kind == "update":
-            self.updates.append(Decision.of(line))
-            self.reaches = True
-        else:
-            self.stretches.append(line)
-            self.ended = kind == "end"
-
-
-def read_record(folder: Path) -> OnlineRecord:
-    """Return what the run in `folder` recorded.
-
-    A run resumed from step s repeats what came after it, so its start drops lines of later steps. A last line without
-    an end is left out: the run was killed while it was written.
-
-    Raises:
-        StateError: if the folder holds no such record, or a line is none of it; it names file and line.
-    """
-    path = folder / RECORD_FILE
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise StateError(
-            f"run folder must hold {RECORD_FILE}, which runs with online mixing write, but got {str(path)!r}: {reason}"
-        ) from None
-    record: OnlineRecord | None = None
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
-        found = _line(line, f"{str(path)!r}, line {number}")
-        if record is None and found["kind"] == "start":
-            record = OnlineRecord(start=found)
-        elif record is None:
-            raise StateError(f"{str(path)!r}, line 1 must be of kind 'start', but got {found['kind']!r}")
-        else:
-            _add(record, found, f"{str(path)!r}, line {number}")
-    if record is None:
-        raise StateError(f"{str(path)!r} must hold the record of a run, but got no whole line")
-    return record
-
-
-def _add(record: OnlineRecord, line: dict[str, Any], label: str) -> None:
-    try:
-        record.add(line)
-    except StateError as error:
-        raise StateError(f"{label}: {error}") from None
-
-
-def journal_of(folder: Path, checkpoint: Path) -> Path:
-    """Return the journal's file in the folder of a run to be resumed; a new folder gets a copy of the checkpoint's."""
-    journal, before = folder / JOURNAL_FILE, checkpoint.parent / JOURNAL_FILE
-    if not journal.exists() and before.exists():
-        write_atomically(journal, before.read_bytes())
-    return journal
+        if self._record is not None:
+            self._record.append({"kind": kind, "step": self._steps.step, **fields})
 
 
 def set_aside(path: Path) -> None:
@@ -248,27 +174,3 @@ def _schedule_hash(plan: Plan, rows: int) -> str | None:
         return plan.from_start().schedule_hash(0, rows)
     except StateError:
         return None
-
-
-def _cut_torn_line(path: Path) -> None:
-    """Remove a last line that a killed run did not finish."""
-    if path.exists():
-        content = path.read_bytes()
-        if not content.endswith(b"\n"):
-            os.truncate(path, content.rfind(b"\n") + 1)
-
-
-def _line(text: bytes, label: str) -> dict[str, Any]:
-    try:
-        line = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StateError(f"{label} must be JSON, but got {text[:60]!r} ({error})") from None
-    if not isinstance(line, dict) or line.get("kind") not in FIELDS:
-        raise StateError(f"{label} must be of one of the kinds {list(FIELDS)}, but got {text[:60]!r}")
-    missing = [name for name in FIELDS[line["kind"]] if name not in line]
-    if missing:
-        raise StateError(f"{label} must hold {', '.join(missing)}, but got {text[:60]!r}")
-    as_int(line.get("step"), f"{label}: step", 0, MOST_STEPS, StateError)
-    if line["kind"] == "start" and line.get("version") != VERSION:
-        raise StateError(f"{label}: version must be {VERSION}, but got {line.get('version')!r}")
-    return line

@@ -10,7 +10,7 @@ from ..bandits import Bandit, make_bandit
 from ..checks import as_int
 from ..errors import PlanError
 from ..rewards import RewardFunction, make_reward
-from .mixer import GRADNORM, MOST, OnlineMixer
+from .mixer import GRADNORM, MOST, OnlineMixer, check_kinds
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -40,8 +40,8 @@ class Online:
             `eval_loss`: values by name, arrays of shape (K,) or numbers, the same on every rank.
     """
 
-    algorithm: str | Bandit = "exp3_bounded"
-    reward: str | RewardFunction = "entropy"
+    algorithm: str | Bandit = "learning_speed"
+    reward: str | RewardFunction = "train_loss"
     algorithm_options: Mapping[str, Any] = field(default_factory=dict)
     reward_options: Mapping[str, Any] = field(default_factory=dict)
     update_interval: int = 10
@@ -56,10 +56,18 @@ class Online:
             PlanError: if nothing measures what the reward needs.
         """
         bandit, reward = self.algorithm, self.reward
+        as_int(self.update_interval, "update_interval", 1, MOST, PlanError)
+        for name in ("algorithm_options", "reward_options"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise PlanError(f"{name} must be a mapping, but got {getattr(self, name)!r:.60}")
         if isinstance(bandit, str):
+            weightless = [name for name, weight in zip(mixture.names, mixture.weights, strict=True) if not weight > 0]
+            if weightless:
+                raise PlanError(f"weights of sources must be over 0 where they learn, but got 0 for {weightless}")
             bandit = make_bandit(bandit, mixture.weights, **self.algorithm_options)
         if isinstance(reward, str):
             reward = make_reward(reward, len(mixture.names), **self.reward_options)
+        check_kinds(bandit, reward)
         self.check_measured(reward)
         return bandit, reward
 

@@ -300,7 +300,7 @@ class Plan:
         *,
         accept_changes: Iterable[str] = (),
         add: Iterable[Source] = (),
-        journal: str | os.PathLike[str] | None = None,
+        journal: str | os.PathLike[str] | Journal | None = None,
     ) -> Self:
         """Return the plan that a state was taken of.
 
@@ -310,7 +310,7 @@ class Plan:
             accept_changes: names of sources whose data may differ (`"math"`, or one field of it: `"math.rows"`). A
                 source whose number of rows changed starts a fresh cycle. Kept in the journal.
             add: sources that joined during the run, where they have data or lengths.
-            journal: the journal's file, where the run has one.
+            journal: the journal's file, where the run has one; or the journal itself, as of the state.
 
         Raises:
             StateError: naming what differs (source, field, both values).

@@ -91,7 +91,7 @@ def restore(
     *,
     accept_changes: frozenset[str],
     add: Sequence[Source],
-    journal: str | os.PathLike[str] | None,
+    journal: str | os.PathLike[str] | Journal | None,
 ) -> tuple[Mixture, int, History]:
     """Return (mixture, epoch, history) of the plan a state was taken of; StateError where something does not fit."""
     _check_form(state)
@@ -107,11 +107,11 @@ def _restore(
     *,
     accept_changes: frozenset[str],
     add: Sequence[Source],
-    journal: str | os.PathLike[str] | None,
+    journal: str | os.PathLike[str] | Journal | None,
 ) -> tuple[Mixture, int, History]:
     check_fields(state)
     mixture = with_budget(mixture, state["spec"]["samples_per_epoch"])
-    entries = Journal.from_state(state["journal"], journal)
+    entries = journal if isinstance(journal, Journal) else Journal.from_state(state["journal"], journal)
     expected = plan_hash(state["spec_hash"], state["epoch"], entries)
     if expected != state["plan_hash"]:
         raise StateError(f"plan_hash must be {expected}, that of spec, epoch and journal, but got {state['plan_hash']}")

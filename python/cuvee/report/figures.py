@@ -78,6 +78,45 @@ def share_charts(run: Run, groups: Groups, owed: Owed | None) -> list[Chart]:
     return charts
 
 
+def learning_charts(run: Run, groups: Groups) -> list[Chart]:
+    """Return the weights in force over the steps and what they follow, of a run whose weights learn."""
+    if not run.learns:
+        return []
+    weights = groups.summed(run.points.weights)
+    figure = _lines(run, groups, weights, ".2%")
+    figure["layout"]["yaxis"] |= {"tickformat": ",.3~%", "rangemode": "tozero"}
+    charts = [
+        Chart(
+            key="weights",
+            title="Weights",
+            note="The shares requested of the rows to come.",
+            figure=figure,
+            numbers=_columns(run, groups.labels, weights),
+            style="share",
+        )
+    ]
+    alone = len(groups) - (groups.others > 0)
+    scores = np.stack([run.points.scores[:, groups.of == line].mean(axis=1) for line in range(alone)], axis=1)
+    if np.isfinite(scores).any():
+        charts.append(
+            Chart(
+                key="scores",
+                title="Scores",
+                note=f"What {_reward_of(run)} says of each source; the weights follow it.",
+                figure=_lines(run, groups, scores, ".4~g"),
+                numbers=_columns(run, groups.labels[:alone], scores),
+            )
+        )
+    return charts
+
+
+def _reward_of(run: Run) -> str:
+    """Return the name of the reward in a run's settings."""
+    settings = run.facts.get("settings")
+    named = settings.get("reward") if isinstance(settings, dict) else None
+    return f"the reward {named}" if isinstance(named, str) else "the reward"
+
+
 def deviation_chart(run: Run, groups: Groups, owed: Owed) -> Chart:
     """Return how far each source is from what it was owed; several together have no such distance."""
     alone = len(groups) - (groups.others > 0)

@@ -19,6 +19,7 @@ MOST_POINTS = 500  # points a run is drawn with; more would not be seen
 MOST = 2**63  # counts are below
 LARGEST = 1e100  # of what is measured; sums of more could overflow
 COUNTS = ("scheduled_rows", "filtered_rows", "trained_rows", "target_tokens")
+MEASURED = ("loss", "weight", "score")  # of a source, at a logged step
 PROGRESS, EPOCH_END, MAX_STEPS, RUN_END = (
     "dataset_mix_progress",
     "dataset_mix_epoch_end",
@@ -77,6 +78,7 @@ class Points:
         time: Unix seconds, float64 of shape (T,).
         counts: scheduled, filtered, trained rows and target tokens since the run began, int64 of shape (4, T, K).
         losses: nats per token since the point before, float64 of shape (T, K); NaN where there is none.
+        weights, scores: of weights that learn, those in force and what they follow, as `losses`.
         metrics: float64 of shape (T,) by name; NaN where there is none.
         every: how many logged steps a point stands for; metrics and losses are means over them.
     """
@@ -88,6 +90,8 @@ class Points:
     time: F64
     counts: I64
     losses: F64
+    weights: F64
+    scores: F64
     metrics: Mapping[str, F64]
     every: int = 1
 
@@ -105,6 +109,11 @@ class Run:
     plans: tuple[PlanRecord, ...]
     points: Points
     not_finite: Mapping[str, tuple[int, int]]  # metric -> how often it was no number, and the first step where it was
+
+    @property
+    def learns(self) -> bool:
+        """Whether its weights learnt while the model trained."""
+        return bool(np.isfinite(self.points.weights).any())
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -230,7 +239,7 @@ class _Snapshot:
     epoch: int
     position: int
     sources: Mapping[str, Mapping[str, Any]]
-    losses: Mapping[str, Any]
+    measured: Mapping[str, Mapping[str, Any]]  # of each of MEASURED, what was measured of each source
     metrics: Mapping[str, Any]
 
 
@@ -253,13 +262,16 @@ def _snapshots(events: Iterable[Mapping[str, Any]]) -> list[_Snapshot]:
             epoch=epoch,
             position=position,
             sources=sources,
-            losses={name: counts.get("loss") for name, counts in sources.items() if isinstance(counts, dict)},
+            measured={
+                what: {name: counts.get(what) for name, counts in sources.items() if isinstance(counts, dict)}
+                for what in MEASURED
+            },
             metrics=_field(event, "metrics", dict) if "metrics" in event else {},
         )
         if again and before is not None:
             found.pop()
             if event["stage"] != PROGRESS:
-                snapshot.losses, snapshot.metrics = before.losses, before.metrics
+                snapshot.measured, snapshot.metrics = before.measured, before.metrics
         found.append(snapshot)
     return found
 
@@ -276,14 +288,15 @@ def _place(event: Mapping[str, Any], before: _Snapshot | None) -> tuple[int, int
 def _points(snapshots: Sequence[_Snapshot], names: Sequence[str]) -> Points:
     ids = {name: place for place, name in enumerate(names)}
     counts = np.zeros((len(COUNTS), len(snapshots), len(names)), dtype=np.int64)
-    losses = np.full((len(snapshots), len(names)), np.nan)
+    measured = {what: np.full((len(snapshots), len(names)), np.nan) for what in MEASURED}
     keys = dict.fromkeys(name for snapshot in snapshots for name in snapshot.metrics)
     metrics = {name: np.full(len(snapshots), np.nan) for name in keys}
     for place, snapshot in enumerate(snapshots):
         for name, values in snapshot.sources.items():
             counts[:, place, ids[name]] = _counts(values, name, snapshot.step)
-        for name, loss in snapshot.losses.items():
-            losses[place, ids[name]] = _measured(loss)
+        for what, values in snapshot.measured.items():
+            for name, value in values.items():
+                measured[what][place, ids[name]] = _measured(value)
         for name, value in snapshot.metrics.items():
             metrics[name][place] = _measured(value)
     return Points(
@@ -293,7 +306,9 @@ def _points(snapshots: Sequence[_Snapshot], names: Sequence[str]) -> Points:
         session=np.array([snapshot.session for snapshot in snapshots], dtype=np.int64),
         time=np.array([snapshot.time for snapshot in snapshots], dtype=np.float64),
         counts=counts,
-        losses=losses,
+        losses=measured["loss"],
+        weights=measured["weight"],
+        scores=measured["score"],
         metrics=metrics,
     )
 
@@ -327,6 +342,8 @@ def _thinned(points: Points, most: int) -> Points:
         time=points.time[last],
         counts=points.counts[:, last],
         losses=_means(points.losses, starts),
+        weights=_means(points.weights, starts),
+        scores=_means(points.scores, starts),
         metrics={name: _means(values, starts) for name, values in points.metrics.items()},
         every=every,
     )

@@ -60,7 +60,7 @@ def owed_by(run: Run) -> Owed | None:
         return Owed(unit="tokens", amounts=_by_weights(run, given), given=given, exact=not _moving(run), bound=None)
     given = run.points.counts[0].astype(np.float64)
     accounts = _Accounts(run)
-    if not accounts.known:
+    if run.learns or not accounts.known:
         return Owed(unit="rows", amounts=_by_weights(run, given), given=given, exact=not _moving(run), bound=None)
     places = zip(run.points.epoch.tolist(), run.points.position.tolist(), strict=True)
     amounts = np.array([accounts.owed(epoch, position) for epoch, position in places])
@@ -76,8 +76,20 @@ def _by_weights(run: Run, given: F64) -> F64:
     weights = {plan.epoch: requested(plan, run.names) for plan in run.plans}
     first = next(iter(weights.values()))
     in_force = np.array([weights.get(epoch, first) for epoch in run.points.epoch.tolist()])
+    in_force = _before(run.points.weights, in_force)
     owed: F64 = np.cumsum(in_force * grown[:, np.newaxis], axis=0)
     return owed
+
+
+def _before(learnt: F64, otherwise: F64) -> F64:
+    """Return the weights in force between each point and the one before it: those told last; shape (T, K)."""
+    found, last = otherwise.copy(), None
+    for place, now in enumerate(learnt):
+        if last is not None:
+            found[place] = last
+        if np.isfinite(now).all():
+            last = now
+    return found
 
 
 def requested(plan: PlanRecord, names: Sequence[str]) -> F64:
@@ -88,7 +100,7 @@ def requested(plan: PlanRecord, names: Sequence[str]) -> F64:
 
 def _moving(run: Run) -> bool:
     """Tell whether weights may move within an epoch."""
-    return any(
+    return run.learns or any(
         plan.document.get("changes") or (plan.spec or {}).get("stages") or plan.document.get("policy") == "renormalize"
         for plan in run.plans
     )

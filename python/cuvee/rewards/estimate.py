@@ -28,10 +28,12 @@ class LastEstimate(ABC):
 
     Attributes:
         needs: what a report must hold; the class's, unless an object's options say otherwise.
+        from_training: whether the scores come from the rows trained on, and not from evaluation data; likewise.
         keeps: names of the arrays of shape (K,) that make up the state; NaN at first.
     """
 
     needs: frozenset[str] = frozenset()
+    from_training: bool = True
     keeps: ClassVar[tuple[str, ...]] = ("scores",)
 
     def __init__(self, sources: int) -> None:

@@ -25,6 +25,7 @@ class ValidationLoss(LastEstimate):
     """Mean loss on the source's evaluation data."""
 
     needs = frozenset({"eval_loss"})
+    from_training = False
 
     def measure(self, report: Report) -> NDArray[np.float64]:
         """Return each source's evaluation loss in the report."""
@@ -36,6 +37,7 @@ class Learnability(LastEstimate):
     """1 - loss with examples / loss without: what examples help with can be learnt."""
 
     needs = frozenset({"zero_shot_loss", "few_shot_loss"})
+    from_training = False
 
     def measure(self, report: Report) -> NDArray[np.float64]:
         """Return by which part examples lower each source's loss in the report."""
@@ -53,12 +55,13 @@ class Velocity(LastEstimate):
     """
 
     needs = ValidationLoss.needs
+    from_training = False
     keeps = ("scores", "before")
 
     def __init__(self, sources: int, *, loss: str = "eval") -> None:
         super().__init__(sources)
         self._loss = _LOSSES[as_choice(loss, "loss", list(_LOSSES), CuveeError)](sources)
-        self.needs = self._loss.needs
+        self.needs, self.from_training = self._loss.needs, self._loss.from_training
 
     def measure(self, report: Report) -> NDArray[np.float64]:
         """Return by which part each source's loss in the report is below the one before."""
@@ -87,6 +90,7 @@ class Combined:
     """
 
     needs = Learnability.needs | Velocity.needs | {"step", "total_steps"}
+    from_training = False
 
     def __init__(self, sources: int, *, beta: float = 1.0, loss: str = "eval") -> None:
         self._beta = as_weight(beta, "beta", CuveeError)

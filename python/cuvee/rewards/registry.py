@@ -44,13 +44,22 @@ class RewardFunction(Protocol):
     - `loss_sum`, `tokens`: training loss of the source's target tokens in nats, and their number;
     - `entropy_sum`, `varentropy_sum`, `last_entropy_sum`: sums over the source's sequences of what `sequence_entropies`
       returns, each value in [0, 1]; `entropy_rows`: the number of these sequences, those without positions left out;
-    - `gradnorm`: mean gradient norm of the steps that the source took part in, NaN if in none;
+    - `gradnorm`: mean over the source's rows of the gradient norm of the step that each was in, before it is clipped;
+      NaN without rows;
     - `eval_loss`: mean loss on the source's evaluation data, NaN if it was not measured;
     - `zero_shot_loss`, `few_shot_loss`: the same without and with examples before each sequence;
     - `step`, `total_steps`: numbers, optimizer steps made and to make; `total_steps` None if unknown.
 
     Where a source was not seen (a count of 0) or a value is not finite, the source keeps its last score.
     """
+
+    @property
+    def from_training(self) -> bool:
+        """Whether scores come from the rows trained on; False if from evaluation data, which all sources have alike.
+
+        Where they do, the score of a source that no row came from is no news, and leaves its weight alone.
+        """
+        ...
 
     @property
     def needs(self) -> Collection[str]:
@@ -74,7 +83,7 @@ class RewardFunction(Protocol):
         ...
 
 
-METHODS = ("needs", "observe", "scores", "state_dict", "load_state_dict")
+METHODS = ("needs", "from_training", "observe", "scores", "state_dict", "load_state_dict")
 _REWARDS: dict[str, Callable[..., RewardFunction]] = {}  # grows by `register_reward` alone
 
 

@@ -74,6 +74,7 @@ class MixProgress:
         self._ledger: Ledger | None = None
         self._losses: dict[str, float] = {}
         self._metrics: dict[str, float] = {}
+        self._asked = RequestedSoFar(self._requested)
         self._live: Live | None = None
         self._drawn = 0.0
 
@@ -113,10 +114,11 @@ class MixProgress:
             step: optimizer steps trained so far.
             losses: mean loss per target token, in nats, by source; a source without one keeps its last.
             metrics: numbers by name, as `RunLog.progress` takes them.
-            requested: requested shares from now on, where they changed.
+            requested: the shares requested now, where they move while the model trains.
         """
         self._clock.move(step)
         self._ledger = ledger.merged([])
+        self._asked.move(self._ledger, self._requested if requested is None else requested, unit=self._unit)
         self._losses |= {name: float(loss) for name, loss in losses.items() if loss is not None}
         self._metrics = {name: float(value) for name, value in metrics.items() if value is not None}
         self._requested = self._requested if requested is None else dict(requested)
@@ -135,7 +137,7 @@ class MixProgress:
         if self._metrics:
             parts.append(Text(SEPARATOR.join(self._metric_texts()), style="bold"))
         if self._ledger is not None:
-            view = SourceView(self._ledger, self._requested, self._rows, self._losses, unit=self._unit)
+            view = self._view(self._ledger)
             parts += [view.table(width), Text(view.deviation_text(), style="dim")]
         return Group(*parts)
 
@@ -148,10 +150,15 @@ class MixProgress:
     def _print(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=True)
 
+    def _view(self, ledger: Ledger) -> SourceView:
+        return SourceView(
+            ledger, self._requested, self._rows, self._losses, unit=self._unit, so_far=self._asked.shares(ledger)
+        )
+
     def _plain_line(self) -> str:
         parts = [self._clock.text(self._total), *self._metric_texts()]
         if self._ledger is not None:
-            view = SourceView(self._ledger, self._requested, self._rows, self._losses, unit=self._unit)
+            view = self._view(self._ledger)
             parts.append(view.deviation_text())
         return SEPARATOR.join(filter(None, parts))
 
@@ -203,6 +210,30 @@ class StepClock:
         return SEPARATOR.join(parts)
 
 
+class RequestedSoFar:
+    """What was requested of each source over the run: of what came between two updates, what was requested then."""
+
+    def __init__(self, requested: Mapping[str, float]) -> None:
+        self._now = dict(requested)
+        self._amounts: NDArray[np.float64] | None = None
+        self._total = 0.0
+
+    def move(self, ledger: Ledger, requested: Mapping[str, float], *, unit: str) -> None:
+        """Add what came since the last call, which had what was requested then; `requested` is what is now."""
+        total = float((ledger.scheduled if unit == "rows" else ledger.tokens).sum())
+        now = np.array([self._now.get(name, 0.0) for name in ledger.names])
+        before = np.zeros(len(ledger.names)) if self._amounts is None else self._amounts
+        self._amounts = before + (total - self._total) * now
+        self._now, self._total = dict(requested), total
+
+    def shares(self, ledger: Ledger) -> NDArray[np.float64]:
+        """Return each source's share of that, float64 of shape (K,)."""
+        if self._amounts is None or self._amounts.sum() <= 0:
+            return np.array([self._now.get(name, 0.0) for name in ledger.names])
+        shares: NDArray[np.float64] = self._amounts / self._amounts.sum()
+        return shares
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """A column of the table: its title, the text of each source shown, and that of the others together."""
@@ -218,7 +249,7 @@ class Column:
 
 
 class SourceView:
-    """The sources of a ledger beside what was requested of them."""
+    """The sources of a ledger beside what is requested of them now, and was so far."""
 
     def __init__(
         self,
@@ -228,9 +259,11 @@ class SourceView:
         losses: Mapping[str, float],
         *,
         unit: Literal["rows", "tokens"],
+        so_far: NDArray[np.float64] | None = None,
     ) -> None:
         self._ledger = ledger
         self._requested = np.array([requested.get(name, 0.0) for name in ledger.names], dtype=np.float64)
+        self._so_far = self._requested if so_far is None else so_far
         self._rows = [rows.get(name, 0) for name in ledger.names]
         self._losses = losses
         self._unit = unit
@@ -263,7 +296,7 @@ class SourceView:
         shares = self._ledger.shares("scheduled" if self._unit == "rows" else "tokens")
         if not shares.any():
             return "nothing trained yet"
-        gaps = shares - self._requested
+        gaps = shares - self._so_far
         source = int(np.abs(gaps).argmax())
         points = round(100 * float(gaps[source]), 2) + 0.0  # no -0.00
         parts = [f"largest deviation {points:+.2f} points of {self._unit}: {self._ledger.names[source]}"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import StateError
-from ..online.run import read_record
+from ..online.record import read_record
 from .data import open_data
 from .reading import read_settings
 from .run_folder import SETTINGS_FILE

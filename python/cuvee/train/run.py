@@ -19,7 +19,7 @@ from ..cache import write_atomically
 from ..errors import CuveeError, StateError
 from ..integrations.transformers import STATE_FILE, MixtureTrainer, read_state
 from ..ledger import Ledger
-from ..mix_run import MixRun, Standing
+from ..mix_run import MixRun, Standing, journal_at
 from ..mixture import Mixture
 from ..online.run import JOURNAL_FILE
 from ..steps import StepSampler
@@ -117,7 +117,10 @@ def steps_made(settings: TrainSettings, mixture: Mixture) -> int:
     journals = [folder / JOURNAL_FILE for folder in (settings.metrics_folder, settings.checkpoint.parent)]
     journal = next((file for file in journals if file.exists()), None)
     try:
-        run.load_state_dict(state, journal=journal, accept_changes=settings.accept_changes)
+        entries = None if journal is None else journal_at(steps, journal)
+        if entries is not None:
+            entries.detach()  # nothing is written yet
+        run.load_state_dict(state, journal=entries, accept_changes=settings.accept_changes)
     except StateError as error:
         cure = "pass accept_changes="
         text = str(error)
@@ -242,7 +245,7 @@ class SFTTrainer(ParallelTrainerMixin, MixtureTrainer):
     def mix_standing(self, now: Standing, logs: Mapping[str, float]) -> None:
         """Show where the run stands."""
         if self.progress is not None:
-            self.progress.update(now.ledger, step=now.step, losses=now.losses, metrics=logs)
+            self.progress.update(now.ledger, step=now.step, losses=now.losses, metrics=logs, requested=now.weights)
 
     def mix_facts(self) -> dict[str, Any]:
         """Return the settings beside what every run keeps."""

@@ -31,7 +31,7 @@ from .run_folder import (
 TINY = "tiny"
 TINY_LR, USUAL_LR = 1e-3, 2e-5
 ALGORITHMS = tuple(name for name in BANDITS if name != "curriculum")  # a manifest's stages are one
-REWARD, UPDATE_INTERVAL = "entropy", 10
+REWARD, UPDATE_INTERVAL = "train_loss", 10
 OF_THIS_RUN = ("output_dir", "metrics_log_dir", "resume", "accept_changes")  # where its files are, and how it goes on
 
 Algo = Literal["sft"]
@@ -76,7 +76,7 @@ class TrainSettings:
         online: how the weights of the sources learn while the model trains, a name in `cuvee.bandits.BANDITS`, perhaps
             with options: "exp3:eta=0.3,gamma=0.1"; None leaves them as they are.
         reward: what the weights go by, a name that `cuvee.rewards.make_reward` takes, perhaps with options; None is
-            "entropy". Only with `online`, like the next two.
+            "train_loss". Only with `online`, like the next two.
         update_interval: optimizer steps between updates of the weights; None is 10.
         lag: optimizer steps between such a decision and its effect; None is what workers read ahead, and one more.
         world_size: processes in all; the default is as many as a launcher started, or 1.
