@@ -13,6 +13,7 @@ peer datasets
 peer transformers accelerate
 peer grain
 peer torchdata
+peer rensa datasketch
 peer --no-deps megatron-core # one compiled helper of it is timed; the framework around it is not needed
 
 install -C build-dir=build/bench .

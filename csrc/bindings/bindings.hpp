@@ -12,5 +12,6 @@ void bind_scalar(pybind11::module_& m);
 void bind_pack(pybind11::module_& m);
 void bind_plan(pybind11::module_& m);
 void bind_bandit(pybind11::module_& m);
+void bind_minhash(pybind11::module_& m);
 
 }  // namespace cuvee::bindings

@@ -98,12 +98,19 @@ def limit(p: NDArray[np.float64], *, floor: NDArray[np.float64] | None, cap: NDA
 
 @final
 class WeightRule:
-    """How scores move the weights of K sources. The state is the caller's; `cuvee.bandits` says what each rule is."""
+    """How scores move the weights of K sources; `cuvee.bandits` says what each rule is.
+
+    The arrays are the caller's, and moved in place: `state` and `p` of shape (K,), and `summary` of shape (4,): running
+    low and high quantile, updates they have seen, sum of squared p before the entropy floor.
+    """
 
     def __init__(
         self,
         rule: str,  # "exp3", "bounded", "odm", "doremi"
         *,
+        state: NDArray[np.float64],
+        p: NDArray[np.float64],
+        summary: NDArray[np.float64],
         eta: float,
         gamma: float,
         decay: float = 0.0,
@@ -121,18 +128,8 @@ class WeightRule:
     def gamma(self) -> float: ...
     @gamma.setter
     def gamma(self, arg1: float, /) -> None: ...
-    def update(
-        self,
-        state: NDArray[np.float64],
-        p: NDArray[np.float64],
-        summary: NDArray[np.float64],
-        scores: NDArray[np.float64],
-        rows: NDArray[np.int64] | None = None,
-    ) -> None:
-        """Update state and p, of shape (K,), and summary, of shape (4,), in place.
-
-        summary is: running low and high quantile, updates they have seen, sum of squared p before the entropy floor.
-        """
+    def update(self, scores: NDArray[np.float64], rows: NDArray[np.int64] | None = None) -> float:
+        """Update the arrays by scores and rows, of shape (K,) each; return `summary[3]`."""
 
 @final
 class Plan:
@@ -233,3 +230,71 @@ class Plan:
         """Counts, residuals and tree at the last change at or before `slot`, as bytes: enough to go on from there."""
     def restore(self, snapshot: bytes) -> None:
         """Drop all segments and go on from a snapshot of an equal plan; earlier slots are then an IndexError."""
+
+def shingle_sets(
+    texts: list[str] | tuple[NDArray[np.uint8], NDArray[np.int64]],
+    starts: NDArray[np.int64],
+    hashes: NDArray[np.uint64],
+    *,
+    size: int,
+    characters: bool,
+    lowercase: bool,
+    threads: int = 1,
+) -> NDArray[np.int64]:
+    """Write the sorted distinct shingle hashes of text i to hashes[starts[i], ...); return how many, shape (n,).
+
+    Texts are strings, or the UTF-8 bytes of all and the n + 1 offsets between which each lies, as Arrow has them. A
+    hash is the XXH3-64 of a shingle's UTF-8 bytes; `starts` of shape (n + 1,) leaves room for all shingles of a text,
+    with repeats.
+    """
+
+def minhash(hashes: NDArray[np.uint64], sizes: NDArray[np.int64], *, length: int, seed: int) -> NDArray[np.uint32]:
+    """Return the MinHash signatures, shape (n, length), of sets that lie end to end in `hashes`."""
+
+def sketches(
+    texts: list[str] | tuple[NDArray[np.uint8], NDArray[np.int64]],
+    *,
+    size: int,
+    characters: bool,
+    lowercase: bool,
+    bands: int,
+    rows: int,
+    seed: int,
+    threads: int = 1,
+) -> tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.int64]]:
+    """Return each text's band keys, shape (bands, n), digest, shape (n, 2), and number of shingles with repeats."""
+
+def first_copies(digests: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return for each digest, shape (n, 2), the first one that is equal to it."""
+
+def candidate_pairs(
+    keys: NDArray[np.uint32],
+    order: NDArray[np.uint64],
+    members: NDArray[np.uint32],
+    *,
+    limit: int,
+    threads: int = 1,
+) -> tuple[NDArray[np.int64], bool]:
+    """Return the pairs of `members` that agree in a band, shape (p, 2) and sorted, and whether these are all.
+
+    They are not where more than `limit` agree: of those, the pairs that agree in a second band as well, and neighbours
+    in the order of a number made of `order`, one of each text's content.
+    """
+
+def band_pairs(
+    keys: NDArray[np.uint32], order: NDArray[np.uint64], *, band: int, limit: int
+) -> tuple[NDArray[np.int64], bool]:
+    """Return the pairs that `candidate_pairs` finds in one band, all texts taking part."""
+
+def shared_hashes(
+    hashes: NDArray[np.uint64],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    pairs: NDArray[np.int64],
+    *,
+    threads: int = 1,
+) -> NDArray[np.int64]:
+    """Return the number of hashes that both sets of each pair have, shape (p,); sets are sorted."""
+
+def connected(pairs: NDArray[np.int64], *, n: int) -> NDArray[np.int64]:
+    """Return for each of n texts the smallest that a chain of pairs links it to, shape (n,)."""

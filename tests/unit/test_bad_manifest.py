@@ -52,7 +52,7 @@ def stage(at: Any = 100, **changes: Any) -> Document:
 
 NOT_FINITE = "sources[1].weight must be finite and positive, but got"
 NOT_A_NAME = "sources[1].name must be a non-empty, printable string without spaces at its ends, but got"
-SOURCE_FIELDS = "the valid fields are name, path, weight; in version 2 also max_epochs, split, columns"
+SOURCE_FIELDS = "the valid fields are name, path, weight; in version 2 also max_epochs, split, columns, rows"
 NOT_A_POLICY = 'weights.policy must be "proportional", "temperature", "unimax" or "uniform", but got'
 NOT_AN_AT = "stages[0].at must be an integer in [1, 2^63), but got"
 NOT_A_SEED = "seed must be an integer in [0, 2^63), but got"

@@ -44,6 +44,7 @@ class Request:
     path: str
     split: str | None = None
     columns: tuple[str, ...] | None = None
+    rows: str | None = None
 
 
 def write_arrow(path: Path, new: Callable, table: pa.Table = TABLE) -> None:

@@ -137,7 +137,7 @@ def same_place(one: Path, other: Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def _check_not_read(output: Path, document: Manifest, loader: str | None) -> None:
+def check_not_read(output: Path, document: Manifest, loader: str | None) -> None:
     """Raise if writing to `output` would replace a source, a file of a source's folder, or the loader."""
     from cuvee.manifest import source_path
 
@@ -189,7 +189,7 @@ class MixtureInput:
 
         document = self._given().document()
         if output is not None:
-            _check_not_read(output, document, self.loader)
+            check_not_read(output, document, self.loader)
         with working(f"Opening {len(document.sources)} sources"):
             loader = load_function(self.loader) if self.loader is not None else None
             return Mixture.from_manifest(document, loader=loader, length_column=self.length_column)

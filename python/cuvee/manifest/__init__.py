@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from ..cache import write_atomically
 from ..errors import ManifestError
 from .inline import split_source
-from .locations import move_path, resolve_path
+from .locations import move_file, move_path, resolve_path
 from .model import Manifest, SourceSpec, StageSpec
 from .policies import normalised, resolve_weights
 from .records import Location, complaint, joined, path_text, show
@@ -116,8 +116,8 @@ def source_path(manifest: Manifest, spec: SourceSpec) -> str:
 def canonical_bytes(manifest: Manifest) -> bytes:
     """Return all of a manifest that decides the order; over the same data, equal bytes give the same order.
 
-    Left out are the version and what says where the data are (paths, splits, columns): their content is vouched for by
-    the sources' fingerprints. Weights are normalised, defaults filled in, keys sorted.
+    Left out are the version and what says where the data are (paths, splits, columns, rows): their content is vouched
+    for by the sources' fingerprints. Weights are normalised, defaults filled in, keys sorted.
     """
     names = [spec.name for spec in manifest.sources]
     policy = manifest.weights.model_dump() if manifest.weights else None
@@ -153,6 +153,8 @@ def dump(manifest: Manifest, path: str | os.PathLike[str]) -> None:
     document = manifest.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     for source in document["sources"]:
         source["path"] = move_path(source["path"], manifest.folder, path.parent.resolve())
+        if "rows" in source:
+            source["rows"] = move_file(source["rows"], manifest.folder, path.parent.resolve())
     try:
         write_atomically(path, (json.dumps(document, indent=2, allow_nan=False) + "\n").encode())
     except OSError as error:

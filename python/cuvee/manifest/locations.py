@@ -32,8 +32,13 @@ def resolve_path(path: str, folder: Path) -> str:
 
 def move_path(path: str, folder: Path, new_folder: Path) -> str:
     """Return the path that means from `new_folder` what `path` means from `folder`."""
+    return move_file(path, folder, new_folder) if is_local(path, folder) else path
+
+
+def move_file(path: str, folder: Path, new_folder: Path) -> str:
+    """Return what `move_path` does for a path that can only be a local one."""
     anchored = Path(path).is_absolute() or path.startswith("~") or PureWindowsPath(path).drive
-    if anchored or folder == new_folder or not is_local(path, folder):
+    if anchored or folder == new_folder:
         return path
     relative = os.path.relpath(folder / path, new_folder)
     return relative if relative.startswith("..") else f"./{relative}"

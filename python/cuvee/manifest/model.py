@@ -49,7 +49,7 @@ StageWeight = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), ru
 class SourceSpec(Record):
     """One source of a manifest: its name, where its data are, and its share."""
 
-    ADDED_IN_2: ClassVar[tuple[str, ...]] = ("max_epochs", "split", "columns")
+    ADDED_IN_2: ClassVar[tuple[str, ...]] = ("max_epochs", "split", "columns", "rows")
 
     name: Name = Field(description="unique name; the order of a source's rows depends on it")
     path: DataPath = Field(
@@ -65,6 +65,11 @@ class SourceSpec(Record):
     split: Text | None = Field(default=None, description="split to read of a dataset that has several")
     columns: Annotated[tuple[Text, ...], Field(min_length=1), items_of("at least 1 column", least=1)] | None = Field(
         default=None, description="columns to keep; the default is all"
+    )
+    rows: DataPath | None = Field(
+        default=None,
+        description="NumPy file (.npy) of the numbers of the rows to keep, int64 and rising, as cuvee dedup writes "
+        "it; a relative path starts at the manifest's folder; the default is all rows",
     )
 
 

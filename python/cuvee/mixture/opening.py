@@ -110,5 +110,5 @@ def content_of(spec: SourceSpec, rows: object, *, folder: Path, loader: Callable
         loader: the user's function that made the rows.
     """
     path = Path(resolve_path(spec.path, folder))
-    whole = loader is None and spec.split is None and spec.columns is None
+    whole = loader is None and spec.split is None and spec.columns is None and spec.rows is None
     return fingerprint_of(path if whole and path.exists() else rows)

@@ -16,6 +16,7 @@ from ..checks import nearest
 from ..errors import INSTALL_HF, SourceError
 from .files import DataFile, data_file, has_data_suffix, load_file, reason
 from .fingerprint import arrow_kind, fingerprint_of, saved_data_files
+from .kept import keep_rows
 from .lengths import lengths_of
 from .loaders import Loader, load_function
 from .schemas import RESERVED_FIELD, Rows, check_column, check_reserved, check_schemas, columns_of
@@ -50,6 +51,8 @@ class SourceRequest(Protocol):
     def split(self) -> str | None: ...
     @property
     def columns(self) -> Sequence[str] | None: ...
+    @property
+    def rows(self) -> str | None: ...
 
 
 def open_sources(
@@ -65,7 +68,7 @@ def open_sources(
     reports all its problems at once, one line each, and nothing of a later stage is touched before.
 
     Args:
-        requests: name, path, split and columns of each source.
+        requests: name, path, split, columns and index of rows of each source.
         loader: applied to each source; see `open_source`.
         folder: what relative paths start from.
         alike: whether rows of all sources must have columns in common, and of one type.
@@ -86,6 +89,7 @@ def open_sources(
             name=request.name,
             split=request.split,
             columns=request.columns,
+            rows=request.rows,
             loader=loader,
             folder=folder,
         ),
@@ -101,6 +105,7 @@ def open_source(
     name: str,
     split: str | None = None,
     columns: Sequence[str] | None = None,
+    rows: str | os.PathLike[str] | None = None,
     loader: Callable[..., Any] | None = None,
     folder: Path | None = None,
     allow_empty: bool = False,
@@ -113,6 +118,8 @@ def open_source(
         name: the source's name, for errors and the loader.
         split: which split, or slice of one (`"train[:10%]"`); default the only one, else `train`.
         columns: columns to keep; each must exist, in JSON in every row.
+        rows: a .npy file of the numbers of the rows to keep, int64 and rising; rows of what a loader returns, if there
+            is one.
         loader: `function(data, name)` that returns the rows to use; or a function with a parameter `default_loader`,
             which gets the path and opens it itself. `load_function` makes one from `FILE.py[:function]`.
         folder: what a relative path starts from; default the working folder.
@@ -135,6 +142,8 @@ def open_source(
     else:
         data = Loader.of(loader).load(path=_resolved(reference, folder), name=name, open_path=open_path)
         _check_loaded(data, Loader.of(loader), name)
+    if rows is not None:
+        data = keep_rows(data, _place(os.fspath(rows), folder), name=name)
     check_rows(data, name=name, allow_empty=allow_empty)
     return data
 

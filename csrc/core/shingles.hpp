@@ -1,0 +1,63 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "types.hpp"
+
+namespace cuvee {
+
+/// How a text is taken apart; docs/dedup.md states every rule.
+struct ShingleRule {
+  u32 size = 5;             ///< words or characters in a shingle
+  bool characters = false;  ///< else words
+  bool lowercase = true;    ///< whether case is forgotten
+};
+
+enum class Encoding : u8 { kUtf8, kLatin1, kUcs2, kUcs4 };
+
+/// A text that belongs to somebody else. Surrogates without a partner are characters like any other; bytes that are no
+/// UTF-8 are read as U+FFFD.
+struct TextView {
+  const void* data = nullptr;
+  u64 length = 0;  ///< in units of the encoding
+  Encoding encoding = Encoding::kUtf8;
+};
+
+/// Takes texts apart. It keeps its scratch memory, so one of them per thread serves any number of texts.
+class Shingler {
+ public:
+  explicit Shingler(ShingleRule rule);
+
+  /// XXH3-64 of the UTF-8 bytes of each shingle of `text`, in the order of the text and with repeats. A text shorter
+  /// than a shingle is one shingle, one without words or characters has none. Valid until the next call.
+  std::span<const u64> hashes(const TextView& text);
+
+  /// The text that was taken apart last: lower-cased, words separated by one space.
+  std::string_view normal() const { return {bytes_.data(), size_}; }
+
+ private:
+  void normalise(const TextView& text);
+  bool copy_ascii(const char* text, u64 length);
+  void copy_utf8(const u8* at, u64 length);
+  void collapse_spaces();
+  template <class Next>
+  void copy_points(u64 most_bytes, Next next);
+  void append_point(u32 point);
+  void find_words();
+  void find_characters();
+  void release_excess();
+
+  ShingleRule rule_;
+  std::vector<char> bytes_;  // the normal text, and room behind it
+  u64 size_ = 0;             // of the normal text
+  std::vector<u32> begins_;  // of each word or character, then where another one would begin
+  u64 units_ = 0;            // words or characters
+  std::vector<u64> hashes_;
+};
+
+/// Sorts hashes and removes repeats; returns how many are left in front. Fast because hashes are spread evenly.
+u64 sort_distinct(std::span<u64> hashes, std::vector<u64>& scratch);
+
+}  // namespace cuvee

@@ -1,0 +1,298 @@
+"""`cuvee dedup`: near-duplicates within and between the sources of a manifest, and evaluation sets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from cuvee.errors import CuveeError, ManifestError
+
+from .inputs import LoaderOption, check_not_read, integer, same_place
+from .output import console, number, percent, plural, print_json, working
+
+if TYPE_CHECKING:
+    from cuvee.dedup.comparison import Progress
+    from cuvee.dedup.receipt import Deduplication, Engine
+    from cuvee.dedup.result import Keep
+    from cuvee.dedup.rule import Shingle
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_STAGES = {"sketches": "Reading documents", "sets": "Reading candidates", "pairs": "Verifying pairs"}
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+)\s*([KMGT]?)(iB|B)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise typer.BadParameter(f"must be bytes, such as 500M or 4G, but got {text!r}")
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            from cuvee.checks import nearest
+
+            raise typer.BadParameter(f"must be {' or '.join(choices)}, but got {text!r}{nearest(text, choices)}")
+        return text
+
+    return parse
+
+
+ManifestArgument = Annotated[
+    Path, typer.Argument(metavar="MANIFEST", help="JSON file that names the sources.", show_default=False)
+]
+EvaluationOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--evaluation",
+        metavar="NAME=PATH",
+        help="Evaluation set: what is like it in the sources goes; repeatable.",
+        show_default=False,
+    ),
+]
+ThresholdOption = Annotated[
+    float, typer.Option("--threshold", metavar="J", help="Least Jaccard similarity of near-duplicates.")
+]
+ShingleOption = Annotated[
+    str,
+    typer.Option(
+        "--shingle",
+        metavar="UNIT",
+        parser=_one_of("words", "characters"),
+        help="What shingles are made of: words or characters.",
+    ),
+]
+SizeOption = Annotated[
+    int, typer.Option("--shingle-size", metavar="N", parser=integer(1, 2**31), help="How many of them are a shingle.")
+]
+CaseOption = Annotated[bool, typer.Option("--case-sensitive", help="Tell upper case from lower case.")]
+HashesOption = Annotated[
+    int, typer.Option("--num-hashes", metavar="N", parser=integer(1, 2**16), help="Hashes of a MinHash signature.")
+]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", parser=integer(0), help="Seed of the MinHash.")]
+KeepOption = Annotated[
+    str,
+    typer.Option(
+        "--keep",
+        metavar="WHICH",
+        parser=_one_of("longest", "first"),
+        help="Which document of a cluster stays: the longest or the first.",
+    ),
+]
+ColumnOption = Annotated[
+    str | None,
+    typer.Option("--column", metavar="NAME", help="Column that holds the documents.", show_default=False),
+]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="NAME", parser=_one_of("local", "ray"), help="Where to work: local, or a ray cluster."
+    ),
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", metavar="N", parser=integer(1, 1025), help="Threads.  [default: all cores]", show_default=False
+    ),
+]
+WorkOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--work-folder",
+        metavar="FOLDER",
+        help="Keep files here, and go on from them when stopped.",
+        show_default=False,
+    ),
+]
+MemoryOption = Annotated[
+    int | None,
+    typer.Option(
+        "--memory-limit",
+        metavar="BYTES",
+        parser=_bytes,
+        help="Memory of arrays, beyond which they go to files: 4G.  [default: half of what is free]",
+        show_default=False,
+    ),
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the receipt to a JSON file.", show_default=False),
+]
+DropOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--drop",
+        metavar="FOLDER",
+        help="Write a manifest over the rows that stay, with an index for each source.",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the receipt, not a table.")]
+
+
+def dedup(
+    manifest: ManifestArgument,
+    *,
+    evaluation: EvaluationOption = None,
+    threshold: ThresholdOption = 0.8,
+    shingle: ShingleOption = "words",
+    shingle_size: SizeOption = 5,
+    case_sensitive: CaseOption = False,
+    num_hashes: HashesOption = 64,
+    seed: SeedOption = 0,
+    keep: KeepOption = "longest",
+    column: ColumnOption = None,
+    drop: DropOption = None,
+    output: OutputOption = None,
+    engine: EngineOption = "local",
+    threads: ThreadsOption = None,
+    memory_limit: MemoryOption = None,
+    work_folder: WorkOption = None,
+    loader: LoaderOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Find near-duplicates within and between sources, and what they share with evaluation sets.
+
+    Example: cuvee dedup mix.json --evaluation test=test.jsonl --drop kept
+    """
+    from cuvee.dedup.receipt import deduplicate
+    from cuvee.dedup.rule import Rule
+    from cuvee.manifest import load
+    from cuvee.sources import load_function
+
+    rule = Rule(
+        threshold=threshold,
+        shingle=cast("Shingle", shingle),
+        shingle_size=shingle_size,
+        lowercase=not case_sensitive,
+        num_hashes=num_hashes,
+        seed=seed,
+    )
+    sets = _evaluation_sets(evaluation or [])
+    document = load(manifest)
+    _check_outputs(output, drop, manifest)
+    for path in _files(output, drop):
+        check_not_read(path, document, loader)
+    with _showing() as progress:
+        found = deduplicate(
+            document,
+            rule=rule,
+            keep=cast("Keep", keep),
+            evaluation=sets,
+            column=column,
+            loader=None if loader is None else load_function(loader),
+            engine=cast("Engine", engine),
+            threads=threads,
+            work_folder=work_folder,
+            memory_limit=memory_limit,
+            progress=progress,
+        )
+    receipt = found.receipt()
+    written = _written(found, receipt, output, drop)
+    if json:
+        print_json(receipt)
+        return
+    _print_receipt(receipt)
+    for path in written:
+        console().print(f"Written to {path}", soft_wrap=True)
+
+
+def _evaluation_sets(given: Sequence[str]) -> dict[str, str]:
+    sets: dict[str, str] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not (name and equals and path):
+            raise ManifestError(f"--evaluation must be NAME=PATH, but got {text!r}")
+        if name in sets:
+            raise ManifestError(f"--evaluation must name each set once, but got {name!r} twice")
+        sets[name] = path
+    return sets
+
+
+def _check_outputs(output: Path | None, drop: Path | None, manifest: Path) -> None:
+    if output is not None and (output.is_dir() or (output.exists() and not output.is_file())):
+        raise CuveeError(f"--output must be a regular file, but got {str(output)!r}")
+    if output is not None and same_place(output, manifest):
+        raise CuveeError(f"--output must be another file than the manifest, but got {str(output)!r}")
+    if drop is not None and drop.exists() and not drop.is_dir():
+        raise CuveeError(f"--drop must be a folder, but got the file {str(drop)!r}")
+    if any(same_place(path, manifest) for path in _files(None, drop)):
+        raise CuveeError(f"--drop must be another folder than that of the manifest, but got {str(drop)!r}")
+
+
+def _files(output: Path | None, drop: Path | None) -> list[Path]:
+    """Return the files that will be written, but for the indexes."""
+    from cuvee.dedup.receipt import DROPPED, MANIFEST, RECEIPT
+
+    return [path for path in (output, *(drop / name for name in (DROPPED, MANIFEST, RECEIPT) if drop)) if path]
+
+
+def _written(found: Deduplication, receipt: dict[str, Any], output: Path | None, drop: Path | None) -> list[Path]:
+    import json
+
+    from cuvee.cache import write_atomically
+
+    written = []
+    if drop is not None:
+        written.append(found.write_kept(drop))
+    if output is not None:
+        write_atomically(output, (json.dumps(receipt, indent=2) + "\n").encode())
+        written.append(output)
+    return written
+
+
+@contextmanager
+def _showing() -> Iterator[Progress | None]:
+    """Show a bar for each stage on a terminal; the user's loader may print, which then goes to stderr."""
+    err = console(stderr=True)
+    if not err.is_terminal:
+        with working("Comparing"):
+            yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:20}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(stage: str, done: int, of: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(_STAGES[stage], total=of)
+            bars.update(tasks[stage], completed=done)
+
+        yield show
+
+
+def _print_receipt(receipt: dict[str, Any]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    out = console()
+    rule = receipt["rule"]
+    title = (
+        f"{plural(receipt['documents'], 'document')}: {percent(receipt['near_duplicate_rate'])} have a near-duplicate"
+    )
+    out.print()
+    out.print(Text(title, "bold"))
+    alike = f"alike: Jaccard {rule['threshold']:g} and more of {rule['shingle_size']} {rule['shingle']}"
+    largest = f", the largest of {number(receipt['largest_clusters'][0])}" if receipt["clusters"] else ""
+    found = f"{plural(receipt['pairs'], 'pair')} in {plural(receipt['clusters'], 'cluster')}{largest}"
+    out.print(f"{alike}; {found}", soft_wrap=True)
+    out.print()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    names = receipt["overlap"]["names"]
+    for heading in ("source", "documents", "near-duplicates", "copies", "kept", *(f"in {name}" for name in names)):
+        table.add_column(Text(heading), justify="left" if heading == "source" else "right")
+    for source, row in zip(receipt["sources"], receipt["overlap"]["documents"], strict=True):
+        shares = [percent(count / max(source["documents"], 1)) for count in row]
+        counts = [number(source[key]) for key in ("documents", "near_duplicates", "exact_copies", "kept")]
+        table.add_row(Text(source["name"]), *counts, *shares)
+    out.print(table)
+    if not receipt["pairs_complete"]:
+        out.print("Not every pair is listed: some documents have too many that are like them.", soft_wrap=True)

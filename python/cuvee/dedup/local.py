@@ -1,0 +1,145 @@
+"""The comparison on this machine: threads, arrays in memory or in files, resumable block by block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _core
+from ..errors import SourceError
+from .comparison import Comparison, Corpus, Progress, candidates, jaccard, sketch_block
+from .rule import Rule
+from .texts import BLOCK
+from .workspace import Workspace
+
+_MARKED = 16  # blocks between two notes of what is done
+_CHUNK = 1 << 20  # pairs verified at a time
+
+
+def compare(
+    corpus: Corpus, rule: Rule, *, workspace: Workspace, threads: int, progress: Progress | None = None
+) -> Comparison:
+    """Return all near-duplicate pairs of a corpus.
+
+    Args:
+        corpus: the documents.
+        rule: when two are near-duplicates.
+        workspace: where arrays lie.
+        threads: to work with.
+        progress: called with (stage, done, of how many).
+
+    Raises:
+        SourceError: a document is no string.
+        StateError: the work folder belongs to other documents or settings.
+    """
+    return _Work(corpus, rule, workspace, threads, progress).comparison()
+
+
+class _Work:
+    def __init__(
+        self, corpus: Corpus, rule: Rule, workspace: Workspace, threads: int, progress: Progress | None
+    ) -> None:
+        self._corpus, self._rule, self._space, self._threads = corpus, rule, workspace, threads
+        self._tell: Progress = progress or (lambda *_: None)
+
+    def comparison(self) -> Comparison:
+        if self._space.keeps:
+            self._space.go_on(self._identity())
+        keys, digests, shingles = self._sketches()
+        first = _core.first_copies(digests)
+        members = np.flatnonzero((first == np.arange(len(first))) & (shingles > 0))
+        pairs, complete = candidates(keys, digests, members, self._threads)
+        similarity = self._similarity(pairs, shingles)
+        near = similarity >= self._rule.threshold
+        return Comparison(
+            documents=len(self._corpus),
+            first=first,
+            shingles=_in_memory(shingles),
+            digests=_in_memory(digests),
+            pairs=pairs[near],
+            similarity=similarity[near],
+            complete=complete,
+        )
+
+    def _identity(self) -> dict[str, Any]:
+        """Return all that decides sketches and sets."""
+        sources = [[name, len(texts), texts.identity()] for name, texts in self._corpus.sources.items()]
+        unknown = [name for name, _, identity in sources if identity is None]
+        if unknown:
+            raise SourceError(
+                f"source {unknown[0]!r}: documents must have a content that can be identified, to go on in a work "
+                "folder, but got none; save them as a dataset first, or leave the work folder out"
+            )
+        rule = self._rule
+        return {"sources": sources, **rule.shingling(), "bands": list(rule.bands), "seed": rule.seed, "block": BLOCK}
+
+    def _sketches(self) -> tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.int64]]:
+        """Return band keys uint32[bands, n], digests uint64[n, 2] and numbers of shingles int64[n]."""
+        n = len(self._corpus)
+        keys = self._space.array("keys", (self._rule.bands[0], n), np.uint32)
+        digests = self._space.array("digests", (n, 2), np.uint64)
+        shingles = self._space.array("shingles", (n,), np.int64)
+        done = self._space.done("sketches")
+        blocks = 0
+        for name, texts, first, rows in self._corpus.blocks():
+            blocks += 1
+            if blocks <= done:
+                continue
+            span = slice(first, first + len(rows))
+            found = sketch_block(texts.at(rows), self._rule, self._threads, name=name, rows=rows)
+            keys[:, span], digests[span], shingles[span] = found
+            if blocks % _MARKED == 0:
+                self._space.mark("sketches", blocks)
+            self._tell("sketches", span.stop, n)
+        self._space.mark("sketches", blocks)
+        return keys, digests, shingles
+
+    def _similarity(self, pairs: NDArray[np.int64], shingles: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the exact similarity of each pair, float64[p]."""
+        involved = np.zeros(len(self._corpus), bool)
+        involved[pairs.ravel()] = True
+        documents = np.flatnonzero(involved)
+        place = np.cumsum(involved, dtype=np.int64) - 1  # of each document's set among all sets
+        hashes, starts, sizes = self._sets(documents, shingles[documents])
+        similarity = np.empty(len(pairs))
+        for start in range(0, len(pairs), _CHUNK):
+            both = place[pairs[start : start + _CHUNK]]
+            shared = _core.shared_hashes(hashes, starts, sizes, both, threads=self._threads)
+            similarity[start : start + _CHUNK] = jaccard(shared, sizes[both[:, 0]], sizes[both[:, 1]])
+            self._tell("pairs", start + len(both), len(pairs))
+        return similarity
+
+    def _sets(
+        self, documents: NDArray[np.int64], most: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the sorted sets of shingles of some documents: hashes, where each set begins, and its size.
+
+        Args:
+            documents: rising.
+            most: shingles of each, with repeats.
+        """
+        starts = np.concatenate([[0], np.cumsum(most)])
+        hashes = self._space.array("sets", (int(starts[-1]),), np.uint64)
+        sizes = self._space.array("sizes", (len(documents),), np.int64)
+        done = self._space.done("sets")
+        for block, first in enumerate(range(0, len(documents), BLOCK)):
+            if block < done:
+                continue
+            at = first
+            for _, texts, rows in self._corpus.at(documents[first : first + BLOCK]):
+                room = starts[at : at + len(rows) + 1]
+                sizes[at : at + len(rows)] = _core.shingle_sets(
+                    texts.at(rows), room, hashes, **self._rule.shingling(), threads=self._threads
+                )
+                at += len(rows)
+            if (block + 1) % _MARKED == 0:
+                self._space.mark("sets", block + 1)
+            self._tell("sets", at, len(documents))
+        return hashes, starts[:-1], sizes
+
+
+def _in_memory(array: NDArray[Any]) -> NDArray[Any]:
+    """Return what outlives the work folder."""
+    return np.array(array) if isinstance(array, np.memmap) else array
