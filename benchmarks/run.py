@@ -17,7 +17,21 @@ import table
 
 HERE = Path(__file__).resolve().parent
 ENVIRONMENT = HERE.parent / ".venv-bench"
-BENCHMARKS = ("schedule", "random_access", "bijection", "loader", "training", "scale", "hash", "logits")
+BENCHMARKS = (
+    "schedule",
+    "random_access",
+    "bijection",
+    "loader",
+    "training",
+    "scale",
+    "hash",
+    "logits",
+    "bandit",
+    "dedup",
+    "laws",
+    "proxy",
+    "search",
+)
 
 
 def parse_arguments() -> argparse.Namespace:

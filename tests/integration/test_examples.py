@@ -19,6 +19,7 @@ SAYS = {
     "dataloader": "functions: 2000 rows",
     "distributed_sampler": "together the ranks saw every position once",
     "replay": "11 updates; all 30,000 rows came as the replay says",
+    "search_mixture": r"stopped, and called again\n(.*\n)+.*ready for cuvee train",
     "stateful_dataloader": "interrupted twice, and every row came in its place",
     "token_shares": r"weights of tokens: functions (60\.|59\.9)",
     "train_accelerate": "epoch 1: loss 2.*\nfunctions: 4000 rows",

@@ -33,6 +33,8 @@ MAY_USE: dict[str, set[str]] = {
     "rewards": BASE | {"token_signals"},
     "categorize": BASE | {"sources"},
     "odm": BASE | {"ranks", "categorize", "bandits", "rewards", "mixture", "plan", "dataset", "sources"},
+    "dedup": BASE | {"manifest", "sources", "mixture"},
+    "search": BASE | {"manifest", "sources", "mixture", "report", "train", "dedup"},
     "run_log": BASE | {"ledger", "plan"},
     "online": BASE | {"plan", "course", "steps", "mixture", "exact_sums", "ranks", "bandits", "rewards", "losses"},
     "mix_run": BASE | {"ranks", "plan", "steps", "delivery", "ledger", "losses", "run_log"},

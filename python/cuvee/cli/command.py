@@ -14,7 +14,7 @@ import typer
 
 from cuvee.errors import CuveeError
 
-from . import INTERRUPTED, plan, preview, replay, report, schema, train, verify
+from . import INTERRUPTED, dedup, plan, preview, replay, report, schema, search, train, verify
 from .output import complain, sentence_of
 
 BAD_INPUT = 2
@@ -28,8 +28,10 @@ app.command("plan", short_help="Show what an epoch will give.")(plan.plan)
 app.command("preview", short_help="Show rows in the order of training.")(preview.preview)
 app.command("verify", short_help="Compare a plan or checkpoint with the data.")(verify.verify)
 app.command("train", cls=train.GroupedCommand, short_help="Train a model on a mixture.")(train.train)
+app.command("search", short_help="Find the weights of a mixture.")(search.search)
 app.command("replay", short_help="Derive the weights of a run again.")(replay.replay)
 app.command("report", short_help="Make a page of charts of a run.")(report.report)
+app.command("dedup", short_help="Find near-duplicates in the sources.")(dedup.dedup)
 app.command("schema", short_help="Print the JSON Schema of manifests.")(schema.schema)
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 
 import numpy as np
 
-from ..errors import StateError
 from ..run_log import METRICS_FILE
 from . import story
-from .figures import Chart, Figure, deviation_chart, loss_charts, metric_charts, share_charts
+from .figures import Chart, Figure, deviation_chart, learning_charts, loss_charts, metric_charts, share_charts
 from .groups import Groups, groups_of
 from .history import Run
-from .markup import Content, Html, element, joined, json_script
+from .markup import Content, Html, element, joined
 from .owed import Owed, owed_by, requested
+from .shell import card, document, tiles
 from .tables import Account, account_of, account_table, balance, glance_table, numbers_table, swatch
 from .wording import moment, number, plural
-
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +24,7 @@ class Drawn:
     """The charts of a report, by section."""
 
     shares: Sequence[Chart]
+    learning: Sequence[Chart]
     distance: Sequence[Chart]
     loss: Sequence[Chart]
     pace: Sequence[Chart]
@@ -34,7 +32,7 @@ class Drawn:
     @property
     def figures(self) -> dict[str, Figure]:
         """All figures by their keys."""
-        charts = (*self.shares, *self.distance, *self.loss, *self.pace)
+        charts = (*self.shares, *self.learning, *self.distance, *self.loss, *self.pace)
         return {chart.key: chart.figure for chart in charts}
 
 
@@ -48,10 +46,11 @@ def page_of(run: Run) -> str:
     if not len(run.points):
         nothing = element("section", element("p", "No step has been logged yet.", class_="lead"), id="empty")
         warned = story.warning_list(story.warnings(run, owed, None))
-        return _document(run, joined(_head(run), warned, nothing, _record_section(run)), ())
+        return _document(run, joined(_head(run), warned, nothing, _record_section(run)), {})
     account = account_of(run, owed, groups)
     drawn = Drawn(
         shares=share_charts(run, groups, owed),
+        learning=learning_charts(run, groups),
         distance=[deviation_chart(run, groups, owed)] if owed else [],
         loss=loss_charts(run, groups),
         pace=metric_charts(run),
@@ -64,58 +63,23 @@ def page_of(run: Run) -> str:
         _account_section(run, owed, groups, account),
         _record_section(run),
     )
-    scripts = (
-        json_script(drawn.figures, "figures"),
-        element("script", Html(_plotly())),
-        element("script", Html(_resource("report.js"))),
-    )
-    return _document(run, body, scripts)
+    return _document(run, body, drawn.figures)
 
 
-def _document(run: Run, body: Html, scripts: Sequence[Html]) -> str:
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"{run.folder.name} - training report"),
-        element("style", Html(_resource("report.css"))),
-    )
+def _document(run: Run, body: Html, figures: Mapping[str, Figure]) -> str:
     version = run.facts.get("cuvee", "")
-    foot = element("footer", f"Written by cuvee report from {run.folder / METRICS_FILE}. Trained with Cuvée {version}.")
-    main = element("main", body, foot)
-    return "<!DOCTYPE html>\n" + element("html", head, element("body", main, *scripts), lang="en") + "\n"
-
-
-def _plotly() -> str:
-    """Return the JavaScript that draws the charts."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ModuleNotFoundError:
-        raise StateError(
-            "package 'plotly' must be installed to write reports, but got none; install the extra report: "
-            "pip install '.[report]' in a checkout of Cuvée"
-        ) from None
-    return str(get_plotlyjs())
-
-
-def _resource(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    foot = f"Written by cuvee report from {run.folder / METRICS_FILE}. Trained with Cuvée {version}."
+    return document(f"{run.folder.name} - training report", body, figures, foot)
 
 
 def _head(run: Run) -> Html:
     kind, text = story.status(run)
-    tiles = (
-        element("div", element("dt", what), element("dd", amount), class_="tile")
-        for what, amount in story.headline(run)
-    )
     return element(
         "header",
         element("p", "Training report", class_="eyebrow"),
         element("h1", run.folder.name),
         element("p", element("span", text, class_=f"status {kind}"), " ", _subtitle(run), class_="subtitle"),
-        element("dl", *tiles, class_="tiles"),
+        tiles(story.headline(run)),
     )
 
 
@@ -149,14 +113,24 @@ def _mix_sections(run: Run, groups: Groups, owed: Owed | None, account: Account,
         _grid(drawn.shares, "three" if len(drawn.shares) == 3 else "two"),
         id="over-time",
     )
+    if drawn.learning:
+        yield element(
+            "section",
+            element("h2", "Weights that learn"),
+            _legend(groups, _marks(run)),
+            _grid(drawn.learning, "two" if len(drawn.learning) > 1 else "one"),
+            id="learning",
+        )
     if drawn.distance:
         yield element("section", _grid(drawn.distance, "one"), id="distance")
 
 
 def _bar_note(run: Run) -> str:
     weights = {tuple(requested(plan, run.names).round(9)) for plan in run.plans}
-    moved = len(weights) > 1 or any(
-        (plan.spec or {}).get("stages") or plan.document.get("changes") for plan in run.plans
+    moved = (
+        len(weights) > 1
+        or run.learns
+        or any((plan.spec or {}).get("stages") or plan.document.get("changes") for plan in run.plans)
     )
     mean = ", on average over the steps" if moved else ""
     if any(plan.document.get("policy") == "renormalize" for plan in run.plans):
@@ -170,7 +144,8 @@ def _verdict(run: Run, owed: Owed | None) -> str:
     off = np.abs(owed.deviation)
     worst = off.max(initial=0.0)
     place, source = np.unravel_index(int(off.argmax()), off.shape)
-    how = "" if owed.exact else " (taken with the weights at the start of each epoch, though they may move within it)"
+    taken = "that were in force at logged steps" if run.learns else "at the start of each epoch"
+    how = "" if owed.exact else f" (taken with the weights {taken}, though they may move within it)"
     digits = 1 if owed.unit == "rows" else 0
     return (
         f"At every logged step each source was within {number(worst, digits)} {owed.unit} of what it was owed{how}: "
@@ -240,15 +215,5 @@ def _marks(run: Run) -> str:
 
 
 def _grid(charts: Sequence[Chart], columns: str) -> Html:
-    figures = (
-        element(
-            "figure",
-            element("figcaption", element("h3", chart.title), element("p", chart.note) if chart.note else None),
-            element("div", class_="plot", id=f"plot-{chart.key}", data_figure=chart.key, role="img",
-                    aria_label=f"{chart.title}, as a chart; the numbers are below it"),
-            numbers_table(chart),
-            class_="card",
-        )
-        for chart in charts
-    )  # fmt: skip
+    figures = (card(chart.key, chart.title, chart.note, numbers_table(chart)) for chart in charts)
     return element("div", *figures, class_=f"grid {columns}")

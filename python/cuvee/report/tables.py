@@ -12,6 +12,7 @@ from .groups import Groups
 from .history import F64, I64, Run
 from .markup import Content, Html, element, joined
 from .owed import Owed
+from .shell import bar, row, table
 from .wording import MISSING, number, percent, short, signed
 
 MOST_ROWS = 50  # rows of a table behind a chart
@@ -79,11 +80,11 @@ def glance_table(account: Account, groups: Groups) -> Html:
     headings = ["source", "requested", f"share of {account.unit}", "passes", "repeats", *["filtered"] * filtering]
     cells = list(_glance_cells(account, groups))
     rows = [
-        _row(label, {heading: column[line] for heading, column in zip(headings[1:], cells, strict=False)},
-             swatch=swatch(groups, line))
+        row(label, {heading: column[line] for heading, column in zip(headings[1:], cells, strict=False)},
+            swatch=swatch(groups, line))
         for line, label in enumerate(account.labels)
     ]  # fmt: skip
-    return _table(headings, rows, caption="Sources at a glance", class_="cards glance")
+    return table(headings, rows, caption="Sources at a glance", class_="cards glance")
 
 
 def _glance_cells(account: Account, groups: Groups) -> Iterable[Sequence[Content]]:
@@ -115,11 +116,11 @@ def account_table(account: Account) -> Html:
         digits = 1 if account.unit == "rows" else 0
         columns[f"off by ({account.unit})"] = [*(signed(value, digits) for value in account.off.tolist()), ""]
     rows = [
-        _row(label, {heading: cells[line] for heading, cells in columns.items()})
+        row(label, {heading: cells[line] for heading, cells in columns.items()})
         for line, label in enumerate(account.labels)
     ]
-    total = _row("total", {heading: cells[-1] for heading, cells in columns.items()})
-    return _table(["source", *columns], rows, caption="Final account", class_="cards", foot=total)
+    total = row("total", {heading: cells[-1] for heading, cells in columns.items()})
+    return table(["source", *columns], rows, caption="Final account", class_="cards", foot=total)
 
 
 def balance(account: Account) -> str:
@@ -150,7 +151,7 @@ def numbers_table(chart: Chart) -> Html:
     picked = "" if every == 1 else f", every {_ordinal(every)} point"
     region = element(
         "div",
-        _table(headings, rows, caption=f"{chart.title}{picked}", class_="numbers"),
+        table(headings, rows, caption=f"{chart.title}{picked}", class_="numbers"),
         class_="scroll",
         tabindex=0,
         role="region",
@@ -166,43 +167,14 @@ def swatch(groups: Groups, line: int) -> Html:
     return element("svg", path, class_="swatch", viewBox="0 0 22 12", aria_hidden="true")
 
 
-def _table(
-    headings: Sequence[str], rows: Sequence[Html], *, caption: str, class_: str, foot: Html | None = None
-) -> Html:
-    heads = (element("th", heading, scope="col") for heading in headings)
-    return element(
-        "table",
-        element("caption", caption),
-        element("thead", element("tr", *heads)),
-        element("tbody", *rows),
-        element("tfoot", foot) if foot is not None else None,
-        class_=class_,
-    )
-
-
-def _row(label: str, cells: Mapping[str, Content], *, swatch: Html | None = None) -> Html:
-    """Return a row; cells carry their headings for screens too narrow for columns."""
-    name = element("th", swatch, element("span", label, class_="name", title=label), scope="row")
-    return element("tr", name, *(element("td", cell, data_label=heading) for heading, cell in cells.items()))
-
-
 def _bars(groups: Groups, shares: F64, ticks: F64 | None, texts: Iterable[str]) -> list[Html]:
     """Return a bar with its number per line; none for several sources together, which would dwarf the others."""
     cells = []
     for line, text in enumerate(texts):
         together = groups.others > 0 and line == len(groups) - 1
-        bar = None if together else _bar(shares[line], groups.colour(line), None if ticks is None else ticks[line])
-        cells.append(joined(bar, element("b", text)))
+        drawn = None if together else bar(shares[line], groups.colour(line), None if ticks is None else ticks[line])
+        cells.append(joined(drawn, element("b", text)))
     return cells
-
-
-def _bar(share: float, colour: str, tick: float | None) -> Html:
-    width = f"{100 * share:.2f}" if np.isfinite(share) else "0"
-    fill = element("span", class_="fill", style=f"width:{width}%;background:var(--{colour})")
-    mark = None
-    if tick is not None and np.isfinite(tick):
-        mark = element("span", class_="tick", style=f"left:{100 * tick:.2f}%")
-    return element("span", fill, mark, class_="bar", aria_hidden="true")
 
 
 def _count(value: float) -> str:

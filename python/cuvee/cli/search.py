@@ -1,0 +1,184 @@
+"""`cuvee search`: finds the weights of a mixture with cheap proxy runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .inputs import integer
+from .output import working
+
+GIVEN = "NAME=X"
+
+
+def _positive(text: str) -> float:
+    """Return a number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if 0 < number < float("inf"):
+        return number
+    from cuvee.manifest.records import show
+
+    raise typer.BadParameter(f"must be finite and above 0, but got {show(text)}")
+
+
+def _numbers(option: str, given: list[str] | None) -> dict[str, float] | None:
+    """Return the numbers of a repeated option NAME=X by name; None if it was not given."""
+    if not given:
+        return None
+    from cuvee.errors import MixtureError
+
+    numbers: dict[str, float] = {}
+    for text in given:
+        name, equals, value = text.rpartition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = -1.0
+        if not (equals and name and 0 <= number < float("inf")):
+            raise MixtureError(f"{option} must be {GIVEN}, with a number of at least 0, but got {text!r}")
+        if name in numbers:
+            raise MixtureError(f"{option} must be given once for each name, but got {name!r} twice")
+        numbers[name] = number
+    return numbers
+
+
+def _option(name: str, metavar: str, help_: str, parser: Callable[[str], object] | None = None) -> object:
+    return typer.Option(name, metavar=metavar, help=help_, parser=parser, show_default=False)
+
+
+ManifestOption = Annotated[Path, _option("--manifest", "PATH", "Manifest whose sources are to be mixed.")]
+BudgetOption = Annotated[
+    int, _option("--budget", "N", "Whole proxy runs to spend, the audit included.", integer(2, 10**6))
+]
+ProxyOption = Annotated[str, _option("--proxy", "NAME", "Model to train on mixtures: tiny.  [default: tiny]")]
+StepsOption = Annotated[
+    int | None, _option("--proxy-steps", "N", "Optimizer steps of a whole run.  [default: 200]", integer(1, 2**31))
+]
+ScoreOption = Annotated[
+    str | None, _option("--score", "FILE.py:FUNCTION", "Function that trains and returns losses, instead of the proxy.")
+]
+MethodOption = Annotated[str, _option("--method", "NAME", "auto, bandit, doe, regmix or doremi.  [default: auto]")]
+TargetOption = Annotated[
+    list[str] | None,
+    _option("--target", GIVEN, "Weight of a loss in what is minimised; repeatable.  [default: all, 1]"),
+]
+TargetStepsOption = Annotated[
+    int | None,
+    _option("--target-steps", "N", "Compare mixtures by their losses after so many steps, by laws.", integer(1, 2**50)),
+]
+LowerOption = Annotated[list[str] | None, _option("--lower", GIVEN, "Least share of a source; repeatable.")]
+UpperOption = Annotated[list[str] | None, _option("--upper", GIVEN, "Greatest share of a source; repeatable.")]
+FixOption = Annotated[list[str] | None, _option("--fix", GIVEN, "Share of a source that is not searched; repeatable.")]
+RepetitionOption = Annotated[
+    float | None, _option("--max-repetition", "X", "Most passes over a source in --target-rows rows.", _positive)
+]
+RowsOption = Annotated[
+    int | None, _option("--target-rows", "N", "Rows of the run that the mixture is for.", integer(1))
+]
+SeedOption = Annotated[int, _option("--seed", "N", "Seed of the search.  [default: 0]", integer(0, 2**32))]
+AuditOption = Annotated[
+    int | None,
+    _option(
+        "--audit-seeds", "N", "Fresh seeds to compare the answer under.  [default: budget / 12, 1..8]", integer(1, 1001)
+    ),
+]
+RoundOption = Annotated[
+    int | None,
+    _option("--round", "N", "Runs proposed at a time; most workers.  [default: budget / 8, 1..8]", integer(1, 10**6)),
+]
+WorkersOption = Annotated[int, _option("--workers", "N", "Processes on this machine.  [default: 1]", integer(1, 1025))]
+StorageOption = Annotated[
+    str | None,
+    _option(
+        "--storage", "URL",
+        "Where the study is kept: a SQLite file, journal:FILE, or postgresql://USER@HOST/DATABASE.  "
+        "[default: RUN/study.db]",
+    ),
+]  # fmt: skip
+StudyOption = Annotated[str | None, _option("--study", "NAME", "Name of the study.  [default: the manifest's]")]
+OutputOption = Annotated[
+    Path | None, _option("--output-dir", "RUN", "Folder of the search.  [default: runs/search-MANIFEST]")
+]
+LoaderOption = Annotated[
+    str | None, _option("--dataset-loader-fn", "FILE.py[:FUNCTION]", "Function that makes rows of each source.")
+]
+WriteOption = Annotated[Path | None, _option("--write", "FILE", "Manifest to write, with the learned weights.")]
+
+
+def search(
+    *,
+    manifest: ManifestOption,
+    budget: BudgetOption,
+    proxy: ProxyOption = "tiny",
+    proxy_steps: StepsOption = None,
+    score: ScoreOption = None,
+    method: MethodOption = "auto",
+    target: TargetOption = None,
+    target_steps: TargetStepsOption = None,
+    lower: LowerOption = None,
+    upper: UpperOption = None,
+    fix: FixOption = None,
+    max_repetition: RepetitionOption = None,
+    target_rows: RowsOption = None,
+    seed: SeedOption = 0,
+    audit_seeds: AuditOption = None,
+    round_: RoundOption = None,
+    workers: WorkersOption = 1,
+    storage: StorageOption = None,
+    study: StudyOption = None,
+    output_dir: OutputOption = None,
+    loader: LoaderOption = None,
+    write: WriteOption = None,
+) -> None:
+    """Find the weights of a mixture with cheap proxy runs, and say what they are worth.
+
+    Stopped at any time, it goes on when called again. On other machines the same call with one --storage helps.
+
+    Example: cuvee search --manifest mix.json --budget 64 --workers 2 --write mix.learned.json
+    """
+    from cuvee.search.command import Command
+    from cuvee.search.evidence import receipt_of
+    from cuvee.search.from_manifest import STEPS, ManifestSearch
+
+    from .search_view import print_answer, progress
+
+    command = Command(
+        search=ManifestSearch(
+            manifest=manifest,
+            budget=budget,
+            method=method,
+            proxy=proxy,
+            proxy_steps=proxy_steps or STEPS,
+            score=score,
+            loader=loader,
+            lower=_numbers("--lower", lower),
+            upper=_numbers("--upper", upper),
+            fixed=_numbers("--fix", fix),
+            max_repetition=max_repetition,
+            target_rows=target_rows,
+            target_steps=target_steps,
+            targets=_numbers("--target", target),
+            seed=seed,
+            audit_seeds=audit_seeds,
+            round_size=round_,
+        ),
+        workers=workers,
+        storage=storage,
+        study=study,
+        output_dir=output_dir,
+        write=write,
+    )
+    with working("Opening sources"):
+        plan = command.plan()
+    with progress(plan) as watch:
+        runs = command.run(plan, watch)
+    with working("Asking again with other samples of the runs"):
+        receipt = receipt_of(plan, runs)
+        files = command.keep(plan, receipt)
+    print_answer(receipt, plan, files)

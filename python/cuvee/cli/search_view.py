@@ -1,0 +1,140 @@
+"""How a search looks on a terminal: its progress, and its answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .output import console, percent, plural, print_wrapped
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cuvee.search.plan import SearchPlan
+    from cuvee.search.receipt import Receipt
+    from cuvee.search.trials import Slot
+
+
+@contextmanager
+def progress(plan: SearchPlan) -> Iterator[Callable[[Sequence[Slot]], None]]:
+    """Show on stderr how far a search is: a bar where someone watches, else a line for each round.
+
+    Yields:
+        What is to be called with the runs of the search.
+    """
+    err = console(stderr=True)
+    if not err.is_terminal:
+        yield _lines(err, plan)
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("Searching", total=plan.budget, said="")
+
+        def watch(slots: Sequence[Slot]) -> None:
+            bar.update(task, completed=_spent(slots), description=_phase(slots), said=_standing(plan, slots))
+
+        yield watch
+
+
+def _lines(err: Console, plan: SearchPlan) -> Callable[[Sequence[Slot]], None]:
+    """Return what prints a line whenever a round is done."""
+    told = -1
+
+    def watch(slots: Sequence[Slot]) -> None:
+        nonlocal told
+        under_way = {slot.planned.round for slot in slots if slot.state != "done"}
+        done = min(under_way, default=max((slot.planned.round for slot in slots), default=-1) + 1)
+        if slots and done > max(told, 0):
+            err.print(f"{_phase(slots)}: {_standing(plan, slots)}", soft_wrap=True)
+        told = max(told, done)
+
+    return watch
+
+
+def _phase(slots: Sequence[Slot]) -> str:
+    return "Auditing" if any(slot.planned.kind == "audit" for slot in slots) else "Searching"
+
+
+def _spent(slots: Sequence[Slot]) -> float:
+    return math.fsum(slot.planned.cost for slot in slots if slot.state == "done")
+
+
+def _standing(plan: SearchPlan, slots: Sequence[Slot]) -> str:
+    """Return how far a search is, in a line."""
+    workers = {slot.worker for slot in slots if slot.state == "running"}
+    whole = [
+        math.fsum(weight * loss for weight, loss in zip(plan.target_weights, slot.losses, strict=True))
+        for slot in slots
+        if slot.state == "done" and slot.planned.kind == "search" and slot.planned.fidelity == 1
+    ]
+    best = f", lowest loss {min(whole):.4f}" if whole else ""
+    at_work = f", {plural(len(workers), 'worker')}" if len(workers) > 1 else ""
+    return f"{_spent(slots):.4g} of {plan.budget} runs{best}{at_work}"
+
+
+def print_answer(receipt: Receipt, plan: SearchPlan, files: Mapping[str, Path]) -> None:
+    """Print the recommended mixture, what it is worth, and where it was written."""
+    out = console()
+    out.print(f"\n{_title(receipt)}\n", soft_wrap=True)
+    out.print(_table(receipt, plan))
+    out.print()
+    said = [("verdict", receipt.verdict), *(("note", remark) for remark in receipt.remarks)]
+    for label, text in (*said, ("noise", _noise(receipt)), ("spent", _spending(receipt))):
+        if text:
+            print_wrapped(out, f"{label:<10}", text)
+    for what, path in files.items():
+        out.print(f"{what:<10}{path}", soft_wrap=True)
+    if "report" not in files:
+        out.print(f"{'report':<10}none, for want of the package plotly; the extra report brings it", soft_wrap=True)
+
+
+def _title(receipt: Receipt) -> str:
+    return (
+        f"{receipt.method}: {plural(receipt.search_runs, 'run')} of the search, {receipt.audit_runs} of the audit, "
+        f"{plural(len(receipt.names), 'domain')}"
+    )
+
+
+def _table(receipt: Receipt, plan: SearchPlan) -> object:
+    """Return the table of shares."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    rules = plan.rules
+    headings = [
+        "domain",
+        "recommended",
+        "90% interval",
+        "uniform",
+        *["proportional"] * (rules.proportional is not None),
+    ]
+    table.add_column(headings[0], justify="left", overflow="fold")
+    for heading in headings[1:]:
+        table.add_column(heading, justify="right")
+    for place, name in enumerate(receipt.names):
+        interval = f"{percent(receipt.low[place])} .. {percent(receipt.high[place])}" if receipt.low else ""
+        cells = [percent(receipt.weights[place]), interval, percent(rules.uniform[place])]
+        if rules.proportional is not None:
+            cells.append(percent(rules.proportional[place]))
+        table.add_row(name, *cells)
+    return table
+
+
+def _noise(receipt: Receipt) -> str:
+    noise = receipt.noise
+    if not math.isfinite(noise.run):
+        return ""
+    paired = (
+        f", that of a difference under one seed by {noise.difference:.4f}" if math.isfinite(noise.difference) else ""
+    )
+    return f"the loss of a run scatters by {noise.run:.4f} nats from seed to seed{paired} ({noise.seeds} seeds)"
+
+
+def _spending(receipt: Receipt) -> str:
+    return f"{receipt.spent:.4g} whole runs, {receipt.seconds:,.0f} s of work"

@@ -1,0 +1,108 @@
+"""What `cuvee search` does around a search: where it is kept, and what it leaves in its folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..cache import write_atomically
+from ..errors import CuveeError
+from ..manifest import Manifest, load, source_path
+from .from_manifest import ManifestSearch
+from .launch import Desk, Watch, make_runs
+from .learned import check_learnable, write_learned
+from .plan import SearchPlan
+from .receipt import Receipt
+from .storage import default_storage
+from .trials import Slot
+
+RECEIPT, REPORT = "receipt.json", "report.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A search over a manifest, with its folder.
+
+    Args:
+        search: what is searched, and how.
+        workers: processes on this machine.
+        storage: address of its storage; None is a SQLite file in the folder.
+        study: its name there; None is the name of the manifest's file.
+        output_dir: the folder; None is `runs/search-NAME`, the study's name.
+        write: manifest to write with the learned weights; None writes none.
+
+    Raises:
+        CuveeError: a file cannot be written, or must not be.
+    """
+
+    search: ManifestSearch
+    workers: int = 1
+    storage: str | None = None
+    study: str | None = None
+    output_dir: Path | None = None
+    write: Path | None = None
+    manifest: Manifest = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "manifest", load(self.search.manifest))
+        if self.folder.exists() and not self.folder.is_dir():
+            raise CuveeError(f"--output-dir must be a folder, but got {str(self.folder)!r}")
+        if self.write is not None:
+            check_learnable(self.manifest)
+            _check_not_read(self.write, self.search.manifest, self.manifest)
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the search."""
+        return self.output_dir or Path("runs", f"search-{self.name}")
+
+    @property
+    def name(self) -> str:
+        """Name of the study."""
+        return self.study or self.search.manifest.stem
+
+    @property
+    def desk(self) -> Desk:
+        """Where the search is kept."""
+        return Desk(storage=self.storage or default_storage(self.folder), study=self.name)
+
+    def plan(self) -> SearchPlan:
+        """Open the sources and return the search."""
+        return self.search.plan()
+
+    def run(self, plan: SearchPlan, watch: Watch | None = None) -> Sequence[Slot]:
+        """Work on the search until it is finished, and return its runs."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return make_runs(plan, self.desk, workers=self.workers, watch=watch)
+
+    def keep(self, plan: SearchPlan, receipt: Receipt) -> dict[str, Path]:
+        """Write receipt, report and manifest; return where they are, by what they are."""
+        files = {"receipt": self.folder / RECEIPT}
+        write_atomically(files["receipt"], receipt.to_json().encode())
+        if find_spec("plotly") is not None:  # which may not be installed where a search runs
+            from .law_figures import law_pictures
+            from .page import write_search_report
+
+            laws = law_pictures(receipt, plan.extrapolation)
+            files["report"] = write_search_report(receipt, self.folder / REPORT, title=self.name, laws=laws)
+        if self.write is not None:
+            weights = dict(zip(receipt.names, receipt.weights, strict=True))
+            unit = "tokens" if self.search.score is None else None  # the proxy's shares are of tokens
+            files["manifest"] = write_learned(self.manifest, weights, self.write, unit=unit)
+        return files
+
+
+def _check_not_read(write: Path, path: Path, manifest: Manifest) -> None:
+    """Check that writing to a file replaces none that is read.
+
+    Raises:
+        CuveeError: it would.
+    """
+    read = [path, *(Path(source_path(manifest, spec)) for spec in manifest.sources)]
+    if any(os.path.realpath(write) == os.path.realpath(each) for each in read):
+        raise CuveeError(f"--write must be another file than those that are read, but got {str(write)!r}")
+    if write.is_dir():
+        raise CuveeError(f"--write must be a file, but got the folder {str(write)!r}")

@@ -1,0 +1,374 @@
+"""What proxy runs train on and are measured by: domains made up by rule, of texts, or of the sources of a manifest."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _core
+from ..checks import as_int, as_name
+from ..errors import MixtureError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from ..manifest import Manifest
+
+MOST_SEEDS = 2**63
+MOST_VOCAB = 2**31
+MOST_TOKENS = 2**40
+BYTES = 256
+TEXT_END = 256  # the token after each text of a `TextDomain`
+HELD_OUT_TOKENS = 2048  # that are held out in one piece: 32 windows of 64
+READ_TOKENS = 1 << 22  # that are read of a source, unless said otherwise
+
+
+@runtime_checkable
+class StreamDomain(Protocol):
+    """A domain that can make any number of tokens."""
+
+    @property
+    def name(self) -> str:
+        """Names the domain."""
+        ...
+
+    @property
+    def vocab(self) -> int:
+        """Tokens that there are."""
+        ...
+
+    def sample(self, n_tokens: int, *, seed: int = 0) -> NDArray[np.int64]:
+        """Return tokens, int64 of shape (n_tokens,), that depend on `seed` alone."""
+        ...
+
+
+@runtime_checkable
+class TextsDomain(Protocol):
+    """A domain of given texts, some of them held out."""
+
+    @property
+    def name(self) -> str:
+        """Names the domain."""
+        ...
+
+    @property
+    def vocab(self) -> int:
+        """Tokens that there are."""
+        ...
+
+    def windows(self, count: int, length: int, *, seed: int, held_out: bool) -> NDArray[np.int64]:
+        """Return pieces of text, int64 of shape (count, length), in an order that depends on `seed`.
+
+        The first n of them are the same for every `count`. Held-out text is never in the others.
+        """
+        ...
+
+
+Domain: TypeAlias = StreamDomain | TextsDomain
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticDomain:
+    """A pattern of tokens, repeated for ever, each token replaced by a uniform one with probability `noise_p`.
+
+    Args:
+        name: names the domain, and sets its noise apart from that of others.
+        vocab: tokens that there are, at least 2.
+        period: length of the pattern; None is pure noise, whose expected loss is never below log(vocab).
+        noise_p: probability that a token is replaced, 0..1. (The uniform token may be the same one again.)
+        pattern_seed: what the pattern is drawn from, with `period` and `vocab`.
+
+    Raises:
+        MixtureError: naming the argument that is out of its range.
+    """
+
+    name: str
+    vocab: int
+    period: int | None = 8
+    noise_p: float = 0.0
+    pattern_seed: int = 0
+
+    def __post_init__(self) -> None:
+        as_name(self.name, MixtureError)
+        as_int(self.vocab, "vocab", 2, MOST_VOCAB, MixtureError)
+        if self.period is not None:
+            as_int(self.period, "period", 1, MOST_VOCAB, MixtureError)
+        as_probability(self.noise_p, "noise_p")
+        as_int(self.pattern_seed, "pattern_seed", 0, MOST_SEEDS, MixtureError)
+
+    @property
+    def pattern(self) -> NDArray[np.int64] | None:
+        """What repeats, int64 of shape (period,); None of pure noise."""
+        if self.period is None:
+            return None
+        place = f"{self.vocab}/{self.period}"
+        return generator("synthetic pattern", self.pattern_seed, place).integers(self.vocab, size=self.period)
+
+    def sample(self, n_tokens: int, *, seed: int = 0) -> NDArray[np.int64]:
+        """Return the first tokens, int64 of shape (n_tokens,); the pattern begins at its first token.
+
+        Args:
+            n_tokens: how many.
+            seed: what the noise is drawn from.
+
+        Raises:
+            MixtureError: an argument is out of its range.
+        """
+        count = as_int(n_tokens, "n_tokens", 0, MOST_TOKENS, MixtureError)
+        as_int(seed, "seed", 0, MOST_SEEDS, MixtureError)
+        noise = generator("synthetic noise", seed, self.name).integers(self.vocab, size=count)
+        pattern = self.pattern
+        if pattern is None:
+            return noise
+        replaced = generator("synthetic replaced", seed, self.name).random(count) < self.noise_p
+        return np.where(replaced, noise, np.resize(pattern, count))
+
+
+class TokenDomain:
+    """Tokens of real texts, end to end. Every so many of them, in one piece, are held out and never trained on.
+
+    A proxy run reads windows of the rest in a shuffled order, each once before any comes again.
+
+    Args:
+        name: names the domain.
+        tokens: integers of shape (n,), in [0, vocab).
+        vocab: tokens that there are.
+        held_out: share of the tokens to hold out, above 0 and at most 1/2; at least one piece is.
+        rows: of the source it stands for; None if unknown.
+
+    Raises:
+        MixtureError: naming the argument that is out of its range.
+    """
+
+    def __init__(
+        self, name: str, tokens: ArrayLike, vocab: int, *, held_out: float = 0.1, rows: int | None = None
+    ) -> None:
+        self.name = as_name(name, MixtureError)
+        self.vocab = as_int(vocab, "vocab", 2, MOST_VOCAB, MixtureError)
+        self.rows = None if rows is None else as_int(rows, "rows", 1, MOST_SEEDS, MixtureError)
+        if not 0 < as_probability(held_out, "held_out") <= 0.5:
+            raise MixtureError(f"held_out must be above 0 and at most 0.5, but got {held_out!r}")
+        self._tokens = _checked_tokens(tokens, self.vocab, f"domain {name!r}: tokens")
+        self._piece = max(1, min(HELD_OUT_TOKENS, int(held_out * len(self._tokens))))
+        pieces = -(-len(self._tokens) // self._piece)
+        order = _core.permute(pieces, key=_core.key64("held-out pieces", seed=0, name=name))
+        self._held_out = np.zeros(pieces, dtype=np.bool_)
+        self._held_out[order[: max(1, round(held_out * pieces))]] = True
+
+    def __len__(self) -> int:
+        """Tokens, the held-out ones included."""
+        return len(self._tokens)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {len(self)} tokens)"
+
+    def windows(self, count: int, length: int, *, seed: int, held_out: bool) -> NDArray[np.int64]:
+        """Return pieces of text, int64 of shape (count, length); after the last one the first come again, reshuffled.
+
+        Neighbours in the text overlap by one token: of `length` tokens the last is only ever a target.
+
+        Raises:
+            MixtureError: the domain has no such piece.
+        """
+        starts = self._starts(length, held_out=held_out)
+        purpose = _purpose(held_out)
+        if not len(starts):
+            raise MixtureError(
+                f"domain {self.name!r}: must have {purpose} of {length} tokens in one piece, but got {len(self)} in "
+                "all; give it more text, or take a smaller block"
+            )
+        cycles = range(-(-count // len(starts)))
+        keys = [_core.key64(purpose, seed=seed, name=self.name, epoch=cycle) for cycle in cycles]
+        order = [_core.permute(len(starts), key=key) for key in keys]
+        index = np.concatenate([np.empty(0, dtype=np.int64), *order])[:count]
+        found: NDArray[np.int64] = self._tokens[starts[index][:, None] + np.arange(length)].astype(np.int64)
+        return found
+
+    def _starts(self, length: int, *, held_out: bool) -> NDArray[np.int64]:
+        """Return where windows begin: each lies in one stretch of pieces of a kind."""
+        edges = np.flatnonzero(np.diff(self._held_out, prepend=~self._held_out[:1], append=~self._held_out[-1:]))
+        stretches = itertools.pairwise(edges.tolist())
+        return np.concatenate(
+            [
+                np.arange(first * self._piece, min(end * self._piece, len(self)) - length + 1, length - 1)
+                for first, end in stretches
+                if self._held_out[first] == held_out
+            ]
+        )
+
+
+class TextDomain(TokenDomain):
+    """Texts as bytes of UTF-8, each followed by an end token: 257 tokens.
+
+    Args:
+        name: names the domain.
+        texts: the texts, or one.
+        held_out: share of the tokens to hold out.
+        rows: of the source it stands for; None: as many as there are texts.
+
+    Raises:
+        MixtureError: naming the argument that is out of its range.
+    """
+
+    def __init__(
+        self, name: str, texts: str | Iterable[str], *, held_out: float = 0.1, rows: int | None = None
+    ) -> None:
+        given = [texts] if isinstance(texts, str) else list(texts)
+        parts = [np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int16) for text in given]
+        ended = [np.append(part, np.int16(TEXT_END)) for part in parts]
+        tokens = np.concatenate([np.empty(0, dtype=np.int16), *ended])
+        super().__init__(name, tokens, BYTES + 1, held_out=held_out, rows=len(given) if rows is None else rows)
+
+
+def domains_of(
+    manifest: Manifest, *, loader: Any = None, most_tokens: int = READ_TOKENS, held_out: float = 0.1
+) -> list[TokenDomain]:
+    """Return the sources of a manifest as domains of bytes, read as training with `--ckpt tiny` reads them.
+
+    Of a source with more than `most_tokens` tokens so many are read, from rows spread over all of it.
+
+    Args:
+        manifest: a checked document.
+        loader: the user's function that makes rows of each source, as `cuvee.sources.load_function` returns it.
+        most_tokens: read of each source.
+        held_out: share of them to hold out.
+
+    Raises:
+        SourceError: a source cannot be opened, or its rows cannot be trained on.
+        MixtureError: a source has too little text.
+    """
+    from ..sources import open_sources
+    from ..train.encoder import Encoder
+    from ..train.model import tiny_tokenizer
+    from ..train.rows import check_sources
+
+    opened = open_sources(manifest.sources, loader=loader, folder=manifest.folder, alike=False)
+    forms = check_sources(opened)
+    encoder = Encoder(tiny_tokenizer())
+    domains = []
+    for name, rows in opened.items():
+        tokens = _first_tokens(_encoded(rows, encoder, forms[name], name), most_tokens)
+        domains.append(TokenDomain(name, tokens, len(encoder.tokenizer), held_out=held_out, rows=len(rows)))
+    return domains
+
+
+def checked_domains(domains: Iterable[Domain]) -> tuple[Domain, ...]:
+    """Return the domains.
+
+    Raises:
+        MixtureError: they are fewer than two, share a name, differ in vocabulary, or cannot be sampled.
+    """
+    checked = tuple(domains)
+    for number, domain in enumerate(checked):
+        if not isinstance(domain, StreamDomain | TextsDomain):
+            raise MixtureError(
+                f"domains[{number}] must have name, vocab and sample or windows, but got {domain!r:.100}"
+            )
+        as_int(domain.vocab, f"vocab of domain {domain.name!r}", 2, MOST_VOCAB, MixtureError)
+    names = [as_name(domain.name, MixtureError) for domain in checked]
+    vocabularies = [domain.vocab for domain in checked]
+    if len(checked) < 2:
+        raise MixtureError(f"domains must be at least two, or there is nothing to mix, but got {len(checked)}")
+    if len(set(names)) < len(names):
+        raise MixtureError(f"domain names must be unique, but got {names}")
+    if len(set(vocabularies)) > 1:
+        raise MixtureError(f"domains must have one vocabulary, but got {dict(zip(names, vocabularies, strict=True))}")
+    return checked
+
+
+def windows_of(domain: Domain, count: int, length: int, *, seed: int, held_out: bool) -> NDArray[np.int64]:
+    """Return windows of a domain, int64 of shape (count, length), for training or held out.
+
+    Windows of a stream follow one another, with some tokens skipped between (see `gaps_of`).
+
+    Raises:
+        MixtureError: what the domain gives are not such tokens.
+    """
+    if isinstance(domain, TextsDomain):
+        return domain.windows(count, length, seed=seed, held_out=held_out)
+    starts = length * np.arange(count) + gaps_of(domain, count, length, seed=seed, held_out=held_out)
+    stream = tokens_of(domain, int(starts[-1]) + length, seed=seed, held_out=held_out)
+    found: NDArray[np.int64] = stream[starts[:, None] + np.arange(length)]
+    return found
+
+
+def tokens_of(domain: Domain, count: int, *, seed: int, held_out: bool) -> NDArray[np.int64]:
+    """Return tokens of a stream, int64 of shape (count,), for training or held out.
+
+    The seed that the domain is given is made of `seed`, its name and the purpose: what is held out is other text under
+    the same seed, too.
+
+    Raises:
+        MixtureError: the domain is of texts, or what it gives are not such tokens.
+    """
+    if isinstance(domain, TextsDomain):
+        raise MixtureError(f"unit must be 'windows' for texts, as of domain {domain.name!r}, but got 'tokens'")
+    where = f"domain {domain.name!r}: sample({count})"
+    own_seed = _core.key64(_purpose(held_out), seed=seed, name=domain.name) >> 1  # below 2**63
+    stream = _checked_tokens(domain.sample(count, seed=own_seed), domain.vocab, where)
+    if len(stream) != count:
+        raise MixtureError(f"{where} must have shape ({count},), but got {stream.shape}")
+    return stream.astype(np.int64)
+
+
+def gaps_of(domain: Domain, count: int, length: int, *, seed: int, held_out: bool) -> NDArray[np.int64]:
+    """Return how many tokens of a domain were skipped by each of some windows, int64 of shape (count,), rising.
+
+    Before each window 0 to length - 1 tokens are, so that it begins anywhere in a pattern, whatever the period.
+    """
+    random = generator(f"gaps of {_purpose(held_out)}", seed, domain.name)
+    return np.cumsum(random.integers(length, size=count))
+
+
+def _purpose(held_out: bool) -> str:  # noqa: FBT001
+    return "held-out text" if held_out else "proxy text"
+
+
+def generator(purpose: str, seed: int, name: str = "") -> np.random.Generator:
+    """Return a generator whose stream has nothing to do with that of any other (purpose, seed, name)."""
+    return np.random.Generator(np.random.PCG64(_core.key64(purpose, seed=seed, name=name)))
+
+
+def as_probability(value: object, name: str) -> float:
+    """Return `value` as a float in [0, 1]."""
+    if isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool) and 0 <= value <= 1:
+        return float(value)
+    raise MixtureError(f"{name} must be a number in [0, 1], but got {value!r}")
+
+
+def _checked_tokens(tokens: ArrayLike, vocab: int, name: str) -> NDArray[np.integer[Any]]:
+    array = np.asarray(tokens)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or not array.size:
+        raise MixtureError(
+            f"{name} must be integers of shape (n,), n >= 1, but got {array.dtype} of shape {array.shape}"
+        )
+    if int(array.min()) < 0 or int(array.max()) >= vocab:
+        raise MixtureError(f"{name} must be in [0, {vocab}), but got values from {array.min()} to {array.max()}")
+    return array
+
+
+def _encoded(rows: Any, encoder: Any, form: Any, name: str) -> Iterator[NDArray[np.int32]]:
+    """Yield the tokens of each row of a source, in a shuffled order."""
+    from ..train.rows import read_rows
+
+    order = _core.permute(len(rows), key=_core.key64("rows of a domain", seed=0, name=name))
+    for start in range(0, len(order), 256):
+        index: Sequence[int] = sorted(order[start : start + 256].tolist())
+        read = read_rows(rows, index, form.columns, name=name)
+        yield from (encoded.tokens for encoded in encoder.encode(read, form, name=name))
+
+
+def _first_tokens(rows: Iterable[NDArray[np.int32]], most: int) -> NDArray[np.int32]:
+    """Return the tokens of rows end to end until there are `most`."""
+    parts, count = [np.empty(0, dtype=np.int32)], 0
+    for tokens in rows:
+        parts.append(tokens)
+        count += len(tokens)
+        if count >= most:
+            break
+    return np.concatenate(parts)[:most]

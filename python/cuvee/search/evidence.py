@@ -1,0 +1,111 @@
+"""The receipt of a study: what its runs recommend, and how far each share of it is settled."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from .methods import Recommendation
+from .plan import SearchPlan
+from .receipt import F64, LEVEL, RECOMMENDED, Receipt, Run
+from .trials import Slot
+
+RESAMPLES = 20
+FEW_RESAMPLES = {"regmix": 8}  # where an answer takes many seconds
+INTERVAL_SEED = 0x626F_6F74  # sets resampling apart from all else that is made of a search's seed
+
+
+def receipt_of(plan: SearchPlan, slots: Sequence[Slot], *, resamples: int | None = None) -> Receipt:
+    """Return the receipt of the runs that are done, an audit under way or not yet begun included.
+
+    Args:
+        plan: the search.
+        slots: its runs.
+        resamples: times that the recommendation is worked out anew for its interval; 0 leaves the interval out. None
+            is 20, fewer for methods that are slow.
+    """
+    if resamples is None:
+        resamples = FEW_RESAMPLES.get(plan.method, RESAMPLES)
+    done = [slot for slot in slots if slot.state == "done"]
+    recommended = plan.course.recommendation(slot.run() for slot in done if slot.planned.kind == "search")
+    weights = _audited(slots, recommended)
+    told = [slot.run() for slot in done]
+    if plan.course.extrapolate is not None:
+        told = list(plan.course.extrapolate(told))
+    searched = [run for run in told if run.kind == "search"]
+    made = [run for run, slot in zip(told, done, strict=True) if not slot.planned.known]
+    low, high = interval_of(plan, searched, weights, resamples) if searched and resamples else ((), ())
+    return Receipt(
+        method=plan.method,
+        names=plan.space.names,
+        targets=plan.losses,
+        target_weights=plan.target_weights,
+        weights=tuple(weights.tolist()),
+        low=low,
+        high=high,
+        runs=tuple(made),
+        predicted=float(recommended.mean),
+        predicted_sd=float(recommended.sd),
+        target_steps=plan.target_steps or 0,
+        fingerprint=str(plan.about.get("fingerprint", "")),
+        remarks=tuple(_remarks(plan, weights)),
+    )
+
+
+def interval_of(
+    plan: SearchPlan, runs: Sequence[Run], weights: F64, resamples: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return an interval of each share: between the ends of what the method recommends of other samples of the runs.
+
+    The bootstrap: as many runs are drawn from the runs, with replacement, and the method is asked again. It shows how
+    much of the answer hangs on single runs. The recommended share is always within.
+
+    Args:
+        plan: the search.
+        runs: those of the search, with the losses that the method is told.
+        weights: the recommended mixture, shape (K,).
+        resamples: how often to draw.
+
+    Returns:
+        Lower and upper ends at level 0.9, K of each.
+    """
+    rng, course = np.random.default_rng([plan.seed, INTERVAL_SEED]), replace(plan.course, extrapolate=None)
+    found = [weights]
+    for _ in range(resamples):
+        drawn = sorted(rng.integers(len(runs), size=len(runs)).tolist())
+        sample = [replace(runs[place], number=number) for number, place in enumerate(drawn)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a fit of few different runs may well be a poor one
+            found.append(np.asarray(course.recommendation(sample).weights))
+    low, high = np.quantile(np.array(found), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return tuple(np.minimum(low, weights).tolist()), tuple(np.maximum(high, weights).tolist())
+
+
+def _audited(slots: Sequence[Slot], recommended: Recommendation) -> F64:
+    """Return the mixture that the audit is of, which decides where arithmetic differs from machine to machine."""
+    for slot in slots:
+        if slot.planned.arm == RECOMMENDED:
+            return np.array(slot.planned.weights)
+    return np.asarray(recommended.weights, dtype=np.float64)
+
+
+def _remarks(plan: SearchPlan, weights: F64) -> list[str]:
+    """Return what else should be known of a recommended mixture."""
+    found, rules = [], plan.rules
+    if plan.extrapolation is not None:
+        steps = f"{plan.extrapolation.steps:,} to {plan.extrapolation.target_steps:,} steps"
+        found.append(f"Losses are extrapolated from {steps} by a law of steps, for one size of the model.")
+    for name, other in (("uniform", rules.uniform), ("proportional", rules.proportional)):
+        if other is not None and np.abs(np.array(other) - weights).max() < 1e-6:
+            found.append(f"The recommended mixture is the {name} one: the search found none better beyond noise.")
+    low, high = plan.space.lower, plan.space.upper
+    for place in np.flatnonzero(plan.space.free).tolist():
+        share = weights[place]
+        if 0 < high[place] < 1 and share > high[place] - 1e-6:
+            found.append(f"The share of {plan.space.names[place]!r} is at its upper bound, {high[place]:.4g}.")
+        if low[place] > 0 and share < low[place] + 1e-6:
+            found.append(f"The share of {plan.space.names[place]!r} is at its lower bound, {low[place]:.4g}.")
+    return found

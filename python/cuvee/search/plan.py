@@ -1,0 +1,230 @@
+"""What a search is to do, as a value that any process of it can be given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from ..checks import as_choice, as_int, nearest
+from ..errors import MixtureError
+from .extrapolation import Extrapolation
+from .methods import METHODS, Method, make_method
+from .receipt import F64, PARTS
+from .rounds import Course, Rules, audit_seeds_of, round_size_of
+from .score import ManyScores, Score, run_scores
+from .space import Space
+from .study import Evaluate, Study, Timing, open_study
+
+EVALUATION_SEED = 999_000  # of the search, as in `proxy_run_score`
+MOST_RUNS = 1_000_000
+FEWEST_STEPS = 16  # of a run whose curve is to be extrapolated
+GROUPS = 2  # batches that a round is split into, so that two workers share it
+
+
+@runtime_checkable
+class EvaluatesApart(Protocol):
+    """A score with a seed of its own for held-out text, such as `Proxy`."""
+
+    evaluate: Evaluate
+
+
+@runtime_checkable
+class HasSteps(EvaluatesApart, Protocol):
+    """A score that knows the steps of a whole run, and goes on with a run that it made in part."""
+
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPlan:
+    """A search: what is scored, how, and how much.
+
+    Args:
+        score: makes the runs. With several workers it must be picklable: a function of a module, or a `Proxy`.
+        space: the mixtures to choose from.
+        method: a name of `METHODS`.
+        budget: whole runs that may be spent, the audit included.
+        seed: training seed of all runs of the search, and of the method.
+        evaluation_seed: of held-out text in the search, for scores that know one.
+        targets: weight of each loss in what is minimised, by name; the score must return them. None: the domains, all
+            the same.
+        options: of the method.
+        audit_seeds: fresh seeds under which the answer is compared with uniform and proportional; 0 is no audit beyond
+            one run of the answer. None: one for each 12 runs of the budget, at most 8.
+        round_size: runs that are proposed at a time, and so the most workers that can share the work. None: an eighth
+            of the budget, at most 8.
+        group_size: runs that a worker trains as one batch. None: half a round if the score makes many at once, else 1.
+        target_steps: steps of the training that the mixture is for; mixtures are then compared by losses extrapolated
+            to there by a law of steps. Only for a score with steps, such as `Proxy`.
+        rows: sizes of the domains, for the proportional mixture; shape (K,).
+        about: what the search depends on besides, as JSON values: fingerprints of data, sizes of models.
+
+    Raises:
+        MixtureError: naming the argument that is out of its range.
+    """
+
+    score: Score
+    space: Space
+    budget: int
+    method: str = "auto"
+    seed: int = 0
+    evaluation_seed: int = EVALUATION_SEED
+    targets: Mapping[str, float] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    audit_seeds: int | None = None
+    round_size: int | None = None
+    group_size: int | None = None
+    target_steps: int | None = None
+    rows: tuple[float, ...] | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        as_choice(self.method, "method", list(METHODS), MixtureError)
+        as_int(self.budget, "budget", 2, MOST_RUNS, MixtureError)
+        as_int(self.seed, "seed", 0, 2**32, MixtureError)
+        as_int(self.evaluation_seed, "evaluation_seed", 0, 2**63, MixtureError)
+        for name, low in (("audit_seeds", 1), ("round_size", 1), ("group_size", 1)):
+            if getattr(self, name) is not None:
+                as_int(getattr(self, name), name, low, MOST_RUNS, MixtureError)
+        for name, weight in (self.targets or {}).items():
+            if not (isinstance(weight, int | float) and weight >= 0):
+                raise MixtureError(f"weight of target {name!r} must be a number and at least 0, but got {weight!r}")
+        if not any(self.target_weights):
+            raise MixtureError(f"targets must not all have weight 0, but got {dict(self.targets or {})}")
+        self._check_target_steps()
+        if self.rules.search_budget < 1:
+            rules = self.rules
+            raise MixtureError(
+                f"budget must leave a run for the search beside {rules.arms * rules.audit_seeds} of the audit, but got "
+                f"{self.budget}"
+            )
+
+    def _check_target_steps(self) -> None:
+        if self.target_steps is None:
+            return
+        steps = self.score.steps if isinstance(self.score, HasSteps) else None
+        if steps is None:
+            raise MixtureError(
+                f"target_steps must come with a score that has steps, such as the proxy, but got {self.target_steps!r}"
+            )
+        as_int(self.target_steps, "target_steps", steps, 2**50, MixtureError)
+        if steps < FEWEST_STEPS:
+            raise MixtureError(
+                f"steps of a proxy run must be at least {FEWEST_STEPS} for target_steps, but got {steps}"
+            )
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """Names of the D losses of a run."""
+        own = self.space.names
+        if isinstance(self.score, EvaluatesApart):
+            for name in self.targets or {}:
+                if name not in own:
+                    raise MixtureError(f"targets must be domains, but got {name!r}{nearest(name, own)}")
+            return own
+        return tuple(self.targets) if self.targets else own
+
+    @property
+    def target_weights(self) -> tuple[float, ...]:
+        """Weight of each loss in what is minimised, sum 1."""
+        weights = np.array([1.0 if self.targets is None else self.targets.get(name, 0.0) for name in self.losses])
+        return tuple((weights / max(weights.sum(), 1e-300)).tolist())
+
+    @property
+    def rules(self) -> Rules:
+        """What decides the course."""
+        round_size = self.round_size or round_size_of(self.budget)
+        many = isinstance(self.score, EvaluatesApart | ManyScores)
+        proportional = None if self.rows is None else self.space.fit(np.array(self.rows))
+        return Rules(
+            budget=self.budget,
+            seed=self.seed,
+            evaluation_seed=self.evaluation_seed,
+            audit_seeds=self.audit_seeds or audit_seeds_of(self.budget),
+            round_size=round_size,
+            group_size=self.group_size or (-(-round_size // GROUPS) if many else 1),
+            uniform=_floats(self.space.uniform),
+            proportional=None if proportional is None else _floats(proportional),
+        )
+
+    @property
+    def course(self) -> Course:
+        """Which runs come next."""
+        return Course(rules=self.rules, make_method=self.make_method, extrapolate=self.extrapolation)
+
+    @property
+    def extrapolation(self) -> Extrapolation | None:
+        """What turns measured losses into those that the method is told; None for nothing."""
+        if self.target_steps is None or not isinstance(self.score, HasSteps):
+            return None
+        return Extrapolation(steps=self.score.steps, target_steps=self.target_steps)
+
+    def make_method(self) -> Method:
+        """Return the method as it is before any run."""
+        options: dict[str, Any] = {"budget": self.rules.search_budget, **self.options}
+        weights = np.array(self.target_weights)
+        return make_method(self.method, self.space, seed=self.seed, targets=weights, losses=self.losses, **options)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that the runs depend on, as JSON values; kept with a study, and compared when it is gone on with."""
+        rules, space = self.rules, self.space
+        return {
+            "method": self.method,
+            "domains": list(space.names),
+            **self.about,
+            "lower": _rounded(space.lower),
+            "upper": _rounded(space.upper),
+            "prior": _rounded(space.prior),
+            "targets": dict(zip(self.losses, _rounded(self.target_weights), strict=True)),
+            "seed": self.seed,
+            "evaluation seed": self.evaluation_seed,
+            "budget": self.budget,
+            "audit seeds": rules.audit_seeds,
+            "target steps": self.target_steps,
+            "runs of a round": rules.round_size,
+            "runs of a batch": rules.group_size,
+            "rows": None if self.rows is None else list(self.rows),
+            "options": dict(self.options),
+        }
+
+    def open(self, storage: str, name: str, timing: Timing | None = None) -> Study:
+        """Return the study of this search in a storage, begun if it is not there.
+
+        Raises:
+            CuveeError: the storage cannot be opened.
+            StateError: a study of that name was begun with other settings.
+        """
+        return open_study(
+            storage,
+            name,
+            self.settings,
+            names=self.space.names,
+            course=self.course,
+            target_weights=self.target_weights,
+            timing=timing,
+        )
+
+    def evaluate(self, weights: F64, *, fidelity: float, training_seed: int, evaluation_seed: int) -> F64:
+        """Return the losses of runs, shape (M, D), or (M, P + 1, D) to be extrapolated; see `Evaluate`."""
+        seeds = {"training_seed": training_seed, "evaluation_seed": evaluation_seed}
+        if not isinstance(self.score, EvaluatesApart):
+            return run_scores(self.score, self.space, weights, budget=fidelity, seed=training_seed, losses=self.losses)[
+                1
+            ]
+        if self.target_steps is None:
+            return self.score.evaluate(weights, fidelity=fidelity, **seeds)
+        parts = [self.score.evaluate(weights, fidelity=fidelity * part, **seeds) for part in (*PARTS, 1.0)]
+        return np.stack(parts, axis=1)
+
+
+def _rounded(weights: F64 | Sequence[float]) -> list[float]:
+    """Return weights to nine digits: the last bits of sums may differ from one kind of processor to another."""
+    return [round(weight, 9) for weight in _floats(weights)]
+
+
+def _floats(weights: F64 | Sequence[float]) -> tuple[float, ...]:
+    return tuple(np.asarray(weights, dtype=np.float64).tolist())

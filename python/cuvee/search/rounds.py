@@ -1,0 +1,254 @@
+"""Which runs come next: a pure function of the rules of a search and of the runs that are done.
+
+A search goes in rounds. The runs of a round are proposed from what the rounds before have shown, so that any number of
+workers can share a round and the answer does not depend on how many they were. The last round is the audit: the
+recommended mixture beside the uniform and the proportional one, each pair under seeds that the search never saw.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TypeAlias
+
+import numpy as np
+
+from .methods import Method, Observation, Recommendation, Trial
+from .receipt import F64, PROPORTIONAL, RECOMMENDED, UNIFORM, Run
+from .trials import Planned, Slot
+
+Made: TypeAlias = tuple[tuple[float, ...], float]  # weights and fidelity
+AUDIT_SEED = 0x6175_6469  # sets the seeds of audits apart from all others that are made of a search's seed
+MOST_AUDIT_SEEDS = 8
+ROUNDING = 1e-9  # of sums of fidelities
+STALLED = 8  # rounds of runs that were all made before, in a row, after which a method is taken to have settled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What decides the course of a search, besides its method.
+
+    Args:
+        budget: whole runs that may be spent, the audit included.
+        seed: training seed of all runs of the search; those of the audit are made of it.
+        evaluation_seed: of the search.
+        audit_seeds: seeds that the audit compares mixtures under.
+        round_size: runs proposed at a time.
+        group_size: runs trained by one worker as one batch.
+        uniform: the feasible mixture nearest to uniform, shape (K,).
+        proportional: the one nearest to the shares of rows; None if rows are not known.
+    """
+
+    budget: int
+    seed: int
+    evaluation_seed: int
+    audit_seeds: int
+    round_size: int
+    group_size: int
+    uniform: tuple[float, ...]
+    proportional: tuple[float, ...] | None
+
+    @property
+    def arms(self) -> int:
+        """Mixtures in the audit."""
+        others = {_key(other) for other in (self.uniform, self.proportional) if other is not None}
+        return 1 + len(others)
+
+    @property
+    def search_budget(self) -> int:
+        """Whole runs for the search."""
+        return self.budget - self.arms * self.audit_seeds
+
+
+def audit_seeds_of(budget: int) -> int:
+    """Return how many seeds an audit has if nobody says: about a quarter of the runs go there, 8 seeds are enough."""
+    return min(MOST_AUDIT_SEEDS, max(1, budget // 12))
+
+
+def round_size_of(budget: int) -> int:
+    """Return how many runs are proposed at a time if nobody says: eight, and fewer where the budget is small."""
+    return min(8, max(1, budget // 8))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """The course of a search.
+
+    Args:
+        rules: what decides it.
+        make_method: returns the method as it is before any run.
+        extrapolate: returns runs with the losses that the method is to be told; None tells those that were measured.
+    """
+
+    rules: Rules
+    make_method: Callable[[], Method]
+    extrapolate: Callable[[Sequence[Run]], Sequence[Run]] | None = None
+
+    def due(self, slots: Sequence[Slot], dropped: Sequence[Planned] = ()) -> list[Planned]:
+        """Return the runs to plan now; none while others are under way, and none after the audit.
+
+        Args:
+            slots: where every run stands.
+            dropped: plans of runs that were given up; they are planned as they were.
+        """
+        known = [*(slot.planned for slot in slots), *dropped]
+        if not known:
+            return self._proposed(0, ())
+        last = max(known, key=lambda plan: plan.round)
+        standing = {(slot.planned.kind, slot.planned.number) for slot in slots}
+        missing = {number for number in range(last.first, last.first + last.of) if (last.kind, number) not in standing}
+        if missing:
+            again = {plan.number: plan for plan in dropped if plan.round == last.round}
+            if not missing <= again.keys():  # whoever planned this round was stopped half-way
+                anew = self._proposed(last.round, [slot for slot in slots if slot.planned.round < last.round])
+                again = {plan.number: plan for plan in anew} | again
+            return [again[number] for number in sorted(missing & again.keys())]
+        if last.kind == "audit" or any(slot.state != "done" for slot in slots):
+            return []
+        return self._proposed(last.round + 1, slots)
+
+    def finished(self, slots: Sequence[Slot]) -> bool:
+        """Tell whether every run there will be is done."""
+        audit = [slot for slot in slots if slot.planned.kind == "audit"]
+        whole = bool(audit) and len(audit) == audit[0].planned.of
+        return whole and all(slot.state == "done" for slot in slots)
+
+    def method_after(self, runs: Iterable[Run]) -> Method:
+        """Return the method that has been told the runs of a search, in their order."""
+        method, runs = self.make_method(), list(runs)
+        if self.extrapolate is not None:
+            runs = list(self.extrapolate(runs))
+        told = [
+            Observation(
+                Trial(number=run.number, weights=np.array(run.weights), fidelity=run.fidelity), np.array(run.losses)
+            )
+            for run in runs
+        ]
+        if told:
+            method.tell(told)
+        return method
+
+    def recommendation(self, runs: Iterable[Run]) -> Recommendation:
+        """Return what the method recommends after the runs of a search."""
+        return self.method_after(runs).recommend()
+
+    def _proposed(self, number: int, done: Sequence[Slot]) -> list[Planned]:
+        """Return the runs of a round of that number, after others that are done."""
+        searched = [slot for slot in done if slot.planned.kind == "search"]
+        left = self.rules.search_budget - math.fsum(slot.planned.cost for slot in searched)
+        method = self.method_after(slot.run() for slot in searched)
+        if left > ROUNDING and not _settled(searched, number):
+            trials = _distinct(method.ask(min(self.rules.round_size, math.ceil(left - ROUNDING))))
+            known = {_made(slot.planned): slot for slot in searched}
+            affordable = list(_affordable(trials, known, left))
+            if affordable:
+                return self._search_round(number, len(searched), affordable, known)
+        return self._audit_round(number, method.recommend())
+
+    def _search_round(
+        self, number: int, first: int, trials: Sequence[Trial], known: Mapping[Made, Slot]
+    ) -> list[Planned]:
+        """Return the runs of a round: those of one fidelity in batches, those that were made before by themselves."""
+        rules = self.rules
+        planned = [
+            Planned(
+                kind="search",
+                number=first + place,
+                round=number,
+                first=first,
+                of=len(trials),
+                group=0,
+                weights=_floats(trial.weights),
+                fidelity=float(trial.fidelity),
+                training_seed=rules.seed,
+                evaluation_seed=rules.evaluation_seed,
+            )
+            for place, trial in enumerate(trials)
+        ]
+        planned = [_recalled(plan, known) for plan in planned]
+        batches = [
+            same[start : start + rules.group_size]
+            for _, run in groupby(planned, key=lambda plan: (plan.fidelity, bool(plan.known)))
+            for same in (list(run),)
+            for start in range(0, len(same), rules.group_size)
+        ]
+        return [replace(plan, group=group) for group, batch in enumerate(batches) for plan in batch]
+
+    def _audit_round(self, number: int, recommended: Recommendation) -> list[Planned]:
+        arms = self._arms(_floats(recommended.weights))
+        pairs = [(seeds, arm) for seeds in self._fresh_seeds() for arm in arms.items()]
+        return [
+            Planned(
+                kind="audit",
+                number=place,
+                round=number,
+                first=0,
+                of=len(pairs),
+                group=place // len(arms),
+                weights=weights,
+                fidelity=1.0,
+                training_seed=training,
+                evaluation_seed=evaluation,
+                arm=arm,
+            )
+            for place, ((training, evaluation), (arm, weights)) in enumerate(pairs)
+        ]
+
+    def _arms(self, recommended: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
+        """Return the mixtures of the audit by name; one that equals another is run once."""
+        arms, known = {RECOMMENDED: recommended}, {_key(recommended)}
+        for name, weights in ((UNIFORM, self.rules.uniform), (PROPORTIONAL, self.rules.proportional)):
+            if weights is not None and _key(weights) not in known:
+                arms[name] = weights
+                known.add(_key(weights))
+        return arms
+
+    def _fresh_seeds(self) -> list[tuple[int, int]]:
+        """Return pairs of training and evaluation seed, none of them one of the search."""
+        used = {self.rules.seed, self.rules.evaluation_seed}
+        state = np.random.SeedSequence([self.rules.seed, AUDIT_SEED]).generate_state(4 * self.rules.audit_seeds + 8)
+        fresh = [seed for seed in dict.fromkeys(state.tolist()) if seed not in used]
+        return list(zip(fresh[::2], fresh[1::2], strict=False))[: self.rules.audit_seeds]
+
+
+def _affordable(trials: Sequence[Trial], known: Mapping[Made, object], budget: float) -> Iterator[Trial]:
+    """Yield trials from the first one on as long as the budget lasts; what was run before costs nothing."""
+    spent = 0.0
+    for trial in trials:
+        spent += 0.0 if (_floats(trial.weights), float(trial.fidelity)) in known else trial.fidelity
+        if spent > budget + ROUNDING:
+            return
+        yield trial
+
+
+def _distinct(trials: Sequence[Trial]) -> list[Trial]:
+    """Return trials without those that are the same run as one before them."""
+    return list({(_floats(trial.weights), float(trial.fidelity)): trial for trial in reversed(trials)}.values())[::-1]
+
+
+def _made(planned: Planned) -> Made:
+    """Return what makes a run of a search the same run: all its runs share their seeds."""
+    return planned.weights, planned.fidelity
+
+
+def _recalled(planned: Planned, known: Mapping[Made, Slot]) -> Planned:
+    """Return a planned run with what it brought when it was made before, if it was."""
+    before = known.get(_made(planned))
+    return planned if before is None else replace(planned, known=before.losses, known_curve=before.curve)
+
+
+def _settled(searched: Sequence[Slot], number: int) -> bool:
+    """Tell whether the last rounds before one of that number asked for nothing new."""
+    last = [slot.planned for slot in searched if slot.planned.round >= number - STALLED]
+    return number >= STALLED and all(plan.known for plan in last)
+
+
+def _floats(weights: F64) -> tuple[float, ...]:
+    return tuple(np.asarray(weights, dtype=np.float64).tolist())
+
+
+def _key(weights: Sequence[float]) -> tuple[float, ...]:
+    """Return weights as they are told apart: to a millionth."""
+    return tuple(round(weight, 6) for weight in weights)
