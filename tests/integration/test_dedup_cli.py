@@ -125,6 +125,16 @@ def test_what_is_like_an_evaluation_set_goes(data: Path) -> None:
     assert [pair for pair in exact_pairs(training + PARTS["test"]) if pair[0] < len(training)] == []
 
 
+def test_what_went_names_what_it_is_like(data: Path) -> None:
+    run("mix.json", "--drop", "kept", "--evaluation", "test=test.jsonl")
+    dropped = [json.loads(line) for line in (data / "kept" / "dropped.jsonl").read_text().splitlines()]
+    assert any(line["match"]["source"] == "test" for line in dropped)  # books and test share documents to the letter
+    for line in dropped:
+        assert 0.8 <= line["match"]["similarity"] <= 1
+        ours, other = PARTS[line["source"]][line["row"]], PARTS[line["match"]["source"]][line["match"]["row"]]
+        assert (ours.lower().split() == other.lower().split()) == (line["match"]["similarity"] == 1)
+
+
 def test_a_manifest_over_kept_rows_is_another_mixture(data: Path) -> None:
     run("mix.json", "--drop", "kept")
     whole, part = Mixture.from_manifest("mix.json"), Mixture.from_manifest("kept/mix.deduplicated.json")

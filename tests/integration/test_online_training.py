@@ -352,7 +352,7 @@ def test_two_ranks_train_and_replay(folder, tmp_path) -> None:
         ({"online": "exp3", "reward": "velocity"}, "--reward 'velocity': reward must need only what training measures"),
         (
             {"online": "curriculum"},
-            "--online must be exp3, exp3_bounded, odm, doremi, ado or fixed, with its options as",
+            "--online must be learning_speed, exp3, exp3_bounded, odm, doremi, ado or fixed, with its options as",
         ),
     ],
 )

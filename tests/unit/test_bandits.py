@@ -423,3 +423,37 @@ def test_returned_weights_are_copies() -> None:
 
 def test_the_example_in_the_documentation_runs() -> None:
     assert doctest.testmod(cuvee.bandits) == doctest.TestResults(failed=0, attempted=3)
+
+
+# --- numbers that have no float, weights that have no ratio
+@pytest.mark.parametrize("name", BANDITS)
+def test_numbers_beyond_floats_are_told(name: str) -> None:
+    options = OPTIONS[name]
+    with pytest.raises(MixtureError, match=r"^initial must be"):
+        make_bandit(name, [10**400, 1, 1], **options)
+    with pytest.raises(MixtureError, match=r"^initial must be weights within a factor of 1e300"):
+        make_bandit(name, [5e-324, 1e308, 1], **options)
+    with pytest.raises(StateError, match=r"^scores must be numbers"):
+        make_bandit(name, 3, **options).update([10**400, 1, 1], [1, 1, 1])
+    with pytest.raises(StateError, match=r"^counts must be"):
+        make_bandit(name, 3, **options).update([1.0, 2.0, 3.0], [1, 2, 2**64])
+
+
+@pytest.mark.parametrize("bound", [10**400, [[1], [1, 2]], "0.1", True])
+def test_bounds_that_are_no_numbers_are_told(bound: Any) -> None:
+    with pytest.raises(MixtureError, match=r"^floor must"):
+        EXP3(2, floor=bound)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("probabilities", [9, 9, 9]), ("recent", [-1, 1, 1]), ("mean", [9, 9, 9]), ("at", 5), ("at", [[-5, 1]] * 4)],
+)
+def test_ado_refuses_impossible_numbers(name: str, value: Any) -> None:
+    bandit = make_bandit("ado", 3, **OPTIONS["ado"])
+    for update in range(1, 6):
+        bandit.update([5 / update, 4, 3], [4, 4, 4])
+    state = json.loads(json.dumps(bandit.state_dict()))
+    (state["curve"] if name == "at" else state)[name] = value
+    with pytest.raises(StateError, match=r"^state "):
+        make_bandit("ado", 3, **OPTIONS["ado"]).load_state_dict(state)

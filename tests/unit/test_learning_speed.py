@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from cuvee.bandits import LearningSpeed
+from cuvee.bandits import LearningSpeed, make_bandit
 from cuvee.bandits.learning_speed import FallingLoss
 from cuvee.errors import MixtureError, StateError
 
@@ -154,3 +154,22 @@ def test_a_long_run_stays_finite_and_its_state_small() -> None:
     assert p.min() > 0
     assert np.isfinite(bandit.speeds).all()
     assert len(json.dumps(bandit.state_dict())) < 2000
+
+
+@pytest.mark.parametrize("name", ["probabilities", "rows", "lowest", "sums"])
+def test_a_state_with_impossible_numbers_is_refused(name: str) -> None:
+    bandit = LearningSpeed(3)
+    for update in range(1, 9):
+        bandit.update([5 / update, 5, 5], [4, 4, 4])
+    state = json.loads(json.dumps(bandit.state_dict()))
+    inner = state if name == "probabilities" else state["curve"]
+    inner[name] = {"rows": [-5, 4, 4], "lowest": [1e308, 0, 0], "sums": [[-1.0] * 3] * 5}.get(name, [9, 9, 9])
+    with pytest.raises(StateError, match=r"^state "):
+        LearningSpeed(3).load_state_dict(state)
+
+
+@pytest.mark.parametrize("name", ["learning_speed", "ado", "curriculum"])
+def test_more_rows_than_can_be_added_up_are_told(name: str) -> None:
+    options = {"stages": [(10, [1, 0])]} if name == "curriculum" else {}
+    with pytest.raises(StateError, match=r"^counts must be at most 2\^62 in all"):
+        make_bandit(name, 2, **options).update([3.0, 2.0], [2**62, 2**62])

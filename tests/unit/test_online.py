@@ -399,6 +399,9 @@ def test_setup_finds_what_cannot_be_measured_or_fetched() -> None:
         PlanError, match=r"^reward must need only what training measures, but got 'velocity', .*eval_loss"
     ):
         Online(reward="velocity").parts(mix)
+    one = Mixture([Source("lone", rows=9)])
+    with pytest.raises(PlanError, match=r"^sources must be at least two where weights learn, but got \['lone'\]"):
+        Online().parts(one)
     Online(reward="velocity", reward_options={"loss": "train"}).parts(mix)
     Online(reward="velocity", measure=dict).parts(mix)
     with pytest.raises(CuveeError, match="eta"):
@@ -523,6 +526,46 @@ def changed(path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
+
+
+def test_replay_ends_at_once_on_numbers_it_could_not_reach(tmp_path) -> None:
+    recorded(tmp_path, 45)
+    text = (tmp_path / RECORD_FILE).read_text()
+    for old, new, message in (
+        ('"update_interval": 3', '"update_interval": 1000000', "line 1 must have the digest"),
+        ('"lag": ', '"lag": 1000000', "line 1 must have the digest"),
+        ('"update": 4, "epoch": 0', '"update": 4, "epoch": 1000000000000000', "update 4 at step 12: epoch must be 0"),
+    ):
+        (tmp_path / RECORD_FILE).write_text(text.replace(old, new, 1))
+        assert message in replay_run(tmp_path, runs.mixture()).difference
+
+
+def test_replay_says_that_a_record_has_no_end(tmp_path) -> None:
+    recorded(tmp_path, 45)
+    assert replay_run(tmp_path, runs.mixture()).ended
+    lines = (tmp_path / RECORD_FILE).read_text().splitlines(keepends=True)
+    (tmp_path / RECORD_FILE).write_text("".join(lines[:-1]))
+    found = replay_run(tmp_path, runs.mixture())
+    assert (found.difference, found.ended) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"rows": [', '"rows": [1.5, '),
+        ('"probabilities": [', f'"probabilities": [{10**400}, '),
+        ('"loss_sum": [', '"loss_sum": [Infinity, '),
+        ('"loss_sum": [', f'"loss_sum": [{10**400}, '),
+        ('"kind": "end"', '"kind": "end", "x": 1e999'),
+    ],
+)
+def test_a_record_with_impossible_numbers_is_one_sentence(tmp_path, old: str, new: str) -> None:
+    recorded(tmp_path, 45)
+    text = (tmp_path / RECORD_FILE).read_text()
+    assert old in text
+    (tmp_path / RECORD_FILE).write_text(text.replace(old, new, 1))
+    with pytest.raises(StateError, match=r"must be|must have"):
+        replay_run(tmp_path, runs.mixture())
 
 
 def test_replay_reports_the_first_difference(tmp_path) -> None:

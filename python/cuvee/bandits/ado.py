@@ -20,6 +20,7 @@ from .checks import (
     as_scores,
     checked_state,
     state_array,
+    state_weights,
 )
 
 if TYPE_CHECKING:
@@ -176,8 +177,7 @@ class ADO:
             StateError: if it is of another algorithm, K or other settings, or broken.
         """
         checked_state(state, self._identity())
-        shape = (self.sources,)
-        p, recent, mean = (state_array(state, name, shape) for name in ("probabilities", "recent", "mean"))
+        p, recent, mean = (state_weights(state, name, self.sources) for name in ("probabilities", "recent", "mean"))
         curve = LossCurve(self.sources)
         curve.load_state_dict(state.get("curve"))
         laws = _laws_of(state.get("laws"), self.sources)
@@ -275,9 +275,11 @@ class LossCurve:
         """Go on where `state` was taken; StateError if it is broken."""
         if not isinstance(state, Mapping):
             raise StateError(f"state curve must be a mapping, but got {state!r:.60}")
-        count = len(state.get("at", ()))
+        count = len(state["at"]) if isinstance(state.get("at"), list) else 0
         at = state_array(state, "at", (count, 2) if count else (0,))
         points = state_array(state, "points", (count, 2, self._sources) if count else (0,))
+        if (at <= 0).any():
+            raise StateError(f"state at must be of rows and updates above 0, but got {at.tolist()!r:.60}")
         self._stride = as_int(state.get("stride"), "state stride", 1, MOST, StateError)
         self._filled = as_int(state.get("filled"), "state filled", 0, self._stride + 1, StateError)
         self._at, self._points = at.tolist(), list(points)
@@ -359,7 +361,7 @@ def _laws_of(laws: Any, sources: int) -> NDArray[np.float64] | None:
         return None
     try:
         array = np.array(laws, dtype=np.float64)  # None becomes NaN
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         array = np.empty(0)
     if array.shape != (3, sources) or np.isinf(array).any():
         raise StateError(f"state laws must be numbers of shape (3, {sources}), but got {laws!r:.60}")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 STATE_VERSION = 1
+MOST_NUMBER = 1e308  # a larger integer may have no float
+MOST_ROWS = 2**62  # between two updates, so that their sum and the next are int64
 
 
 def as_initial(initial: ArrayLike | int) -> NDArray[np.float64]:
@@ -29,7 +31,10 @@ def as_initial(initial: ArrayLike | int) -> NDArray[np.float64]:
         raise MixtureError(f"initial must be finite and positive weights, but got {weights.tolist()!r:.200}")
     if not 1 <= len(weights) <= MAX_BANDIT_SOURCES:
         raise MixtureError(f"initial must have 1 to {MAX_BANDIT_SOURCES} weights, but got {len(weights)}")
-    return normalised(weights)
+    scaled = normalised(weights)
+    if not (scaled > 0).all():
+        raise MixtureError(f"initial must be weights within a factor of 1e300, but got {weights.tolist()!r:.200}")
+    return scaled
 
 
 def normalised(weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -42,7 +47,7 @@ def as_vector(values: ArrayLike, name: str, sources: int | None) -> NDArray[np.f
     """Return a copy of `values` as float64 of shape (K,)."""
     try:
         vector = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise MixtureError(f"{name} must be numbers of shape (K,), but got {values!r:.100}") from None
     if vector.ndim != 1 or (sources is not None and len(vector) != sources):
         wanted = "(K,)" if sources is None else f"({sources},)"
@@ -53,7 +58,7 @@ def as_vector(values: ArrayLike, name: str, sources: int | None) -> NDArray[np.f
 def as_number(value: object, name: str, low: float, high: float, *, above: bool = False) -> float:
     """Return `value` as a float in [low, high], or in (low, high] if it must be above."""
     if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
-        number = float(value)
+        number = float(value) if abs(value) < MOST_NUMBER else math.inf
         if math.isfinite(number) and (low < number if above else low <= number) and number <= high:
             return number
     bounds = f"{'(' if above else '['}{low}, {high}{']' if math.isfinite(high) else ')'}"
@@ -79,14 +84,15 @@ def as_bounds(
 def _bound(values: ArrayLike | None, name: str, sources: int) -> NDArray[np.float64] | None:
     if values is None:
         return None
-    return as_vector(values if np.ndim(values) else np.full(sources, values), name, sources)
+    number = isinstance(values, Real) and not isinstance(values, bool | np.bool_)
+    return as_vector(np.full(sources, as_number(values, name, 0, 1)) if number else values, name, sources)
 
 
 def as_scores(scores: ArrayLike, sources: int) -> NDArray[np.float64]:
     """Return scores as float64 of shape (K,), C-contiguous."""
     try:
         array = np.ascontiguousarray(scores, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise StateError(f"scores must be numbers of shape ({sources},), but got {scores!r:.100}") from None
     if array.shape != (sources,):
         raise StateError(f"scores must have shape ({sources},), but got {np.shape(scores)}")
@@ -106,7 +112,9 @@ def as_counts(counts: ArrayLike | None, sources: int) -> NDArray[np.int64] | Non
     if array.dtype != np.int64:
         array = array.astype(np.int64)
     if array.min() < 0:
-        raise StateError(f"counts must be at least 0, but got {array.min()}")
+        raise StateError(f"counts must be at least 0, but got {counts!r:.100}")
+    if sum(array.tolist()) > MOST_ROWS:
+        raise StateError(f"counts must be at most 2^62 in all, but got {array.tolist()!r:.100}")
     return array
 
 
@@ -124,8 +132,16 @@ def state_array(state: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> 
     """Return finite numbers of a state as float64."""
     try:
         array = np.array(state[name], dtype=np.float64)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         array = np.empty(0)
     if array.shape != shape or not np.isfinite(array).all():
         raise StateError(f"state {name} must be finite numbers of shape {shape}, but got {state.get(name)!r:.60}")
     return array
+
+
+def state_weights(state: Mapping[str, Any], name: str, sources: int) -> NDArray[np.float64]:
+    """Return weights of a state, float64 of shape (K,), at least 0 with sum 1."""
+    weights = state_array(state, name, (sources,))
+    if not ((weights >= 0).all() and abs(math.fsum(weights) - 1) < 1e-9):
+        raise StateError(f"state {name} must be at least 0 with sum 1, but got {weights.tolist()!r:.100}")
+    return weights

@@ -20,6 +20,7 @@ from .checks import (
     as_scores,
     checked_state,
     state_array,
+    state_weights,
 )
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class LearningSpeed:
             StateError: if it is of another algorithm, K or other settings, or broken.
         """
         checked_state(state, self._identity())
-        p = state_array(state, "probabilities", (self.sources,))
+        p = state_weights(state, "probabilities", self.sources)
         updates = as_int(state.get("updates"), "state updates", 0, MOST, StateError)
         curve = FallingLoss(self.sources, self._memory)
         curve.load_state_dict(state.get("curve"))
@@ -249,5 +250,7 @@ class FallingLoss:
         sources = self._sums.shape[1]
         arrays = [state_array(state, name, (sources,)) for name in self.kept]
         sums = state_array(state, "sums", (5, sources))
+        if (arrays[0] < 0).any() or (sums[0] < 0).any() or any((np.abs(each) > MOST_LOSS).any() for each in arrays[1:]):
+            raise StateError(f"state curve must be of rows at least 0 and losses up to {MOST_LOSS}, but got others")
         self._rows, self._first, self._smooth, self._lowest = arrays
         self._sums = sums

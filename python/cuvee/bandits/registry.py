@@ -58,12 +58,12 @@ class Bandit(Protocol):
 
 BANDITS: Mapping[str, Callable[..., Bandit]] = MappingProxyType(
     {
+        "learning_speed": LearningSpeed,
         "exp3": partial(EXP3, normalize="none"),
         "exp3_bounded": partial(EXP3, normalize="quantile"),
         "odm": ODM,
         "doremi": DoReMi,
         "ado": ADO,
-        "learning_speed": LearningSpeed,
         "fixed": Fixed,
         "curriculum": Curriculum,
     }

@@ -44,11 +44,15 @@ def replay(run_dir: RunArgument, *, metrics_log_dir: MetricsOption = None, json:
             "agrees": found.difference is None,
             "updates": found.updates,
             "epochs": found.epochs,
+            "ended": found.ended,
             "difference": found.difference,
         })  # fmt: skip
     elif found.difference is not None:
         console().print(f"differs: {found.difference}", soft_wrap=True)
     else:
         done = f"{plural(found.updates, 'update')} and the order of {plural(found.epochs, 'epoch')}"
-        console().print(f"agrees: {run_dir} ({done})", soft_wrap=True)
+        end = (
+            "" if found.ended else "; the record has no end: the run was killed or goes on, or the record is cut short"
+        )
+        console().print(f"agrees: {run_dir} ({done}){end}", soft_wrap=True)
     return DIFFERS if found.difference is not None else 0

@@ -27,8 +27,8 @@ class NearDuplicates:
         similarity: float64[p], their exact Jaccard similarity.
         survivor: int64[n], of each document's cluster the one that stays; the document itself where it has no
             near-duplicate.
-        match: int64[n], for a document that goes the first one of the same text, or else the one of another text that
-            it is most like; -1 for one that stays.
+        match: int64[n], for a document that goes the first one of the same text (for the first itself the survivor, if
+            that has its text), or else the one of another text that it is most like; -1 for one that stays.
         match_similarity: float64[n], how much so; 0 for one that stays.
         complete: whether `pairs` has every pair; clusters do not need them all.
     """
@@ -182,6 +182,8 @@ def _matches(comparison: Comparison, survivor: NDArray[np.int64]) -> tuple[NDArr
     match[one[best]], similarity[one[best]] = other[best], near[best]
     copies = np.flatnonzero(comparison.first != np.arange(n))
     match[copies], similarity[copies] = comparison.first[copies], 1.0
+    replaced = np.flatnonzero((comparison.first == np.arange(n)) & (comparison.first[survivor] == np.arange(n)))
+    match[replaced], similarity[replaced] = survivor[replaced], 1.0  # a first one that goes for a copy behind it
     stays = survivor == np.arange(n)
     match[stays], similarity[stays] = -1, 0.0
     return match, similarity

@@ -60,16 +60,19 @@ class Decision:
             StateError: if it is none.
         """
         try:
+            probabilities = np.array(record["probabilities"], dtype=np.float64)
+            if probabilities.ndim != 1:
+                raise ValueError("probabilities are no list")
             numbers = {name: as_int(record[name], name, 0, 2**63, StateError) for name in ("update", "step", "epoch")}
             return cls(
                 **numbers,
                 position=as_int(record["position"], "position", 0, 2**63, StateError),
                 report=report_of(record["report"]),
-                probabilities=np.array(record["probabilities"], dtype=np.float64),
+                probabilities=probabilities,
             )
         except StateError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise StateError(f"decision must be a record of one, but got {record!r:.120} ({error})") from None
 
 
@@ -83,7 +86,7 @@ def report_of(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         try:
             report[name] = _known(_plain(value))
-        except (TypeError, ValueError, RuntimeError):
+        except (TypeError, ValueError, OverflowError, RuntimeError):
             raise StateError(f"{name} in a report must be numbers, but got {value!r:.60}") from None
     return report
 

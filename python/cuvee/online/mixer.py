@@ -199,8 +199,11 @@ class OnlineMixer:
 
     def _counts(self, report: Mapping[str, Any]) -> NDArray[np.int64] | None:
         """Return the rows that the bandit goes by; None where the scores are not of them, but of evaluation data."""
-        by_rows = self.reward.from_training or getattr(self.algorithm, "by_rows", False)
-        return report[ROWS].astype(np.int64) if by_rows else None
+        if not (self.reward.from_training or getattr(self.algorithm, "by_rows", False)):
+            return None
+        if not isinstance(rows := report.get(ROWS), np.ndarray) or rows.dtype.kind != "i":
+            raise StateError(f"rows in a report must be {len(self._names)} counts, but got {rows!r:.60}")
+        return rows.astype(np.int64)
 
     def weights_at(self, epoch: int, position: int) -> NDArray[np.float64] | None:
         """Return the weights in force at a place of the epoch under way, shape (K,); None before the first update."""

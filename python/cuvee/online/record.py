@@ -17,6 +17,7 @@ from .decision import Decision
 VERSION = 1
 RECORD_FILE = "online.jsonl"
 MOST_STEPS = 2**63
+MOST_EPOCHS = 2**31
 SETTINGS = ("global_batch_size", "update_interval", "lag")
 NAMED = ("algorithm", "algorithm_options", "reward", "reward_options")
 STRETCH = ("epoch", "rows", "schedule_hash")
@@ -80,6 +81,7 @@ class OnlineRecord:
         reaches: whether the journal must hold every update: no resumed run went back behind the last ones.
         ended: whether the run came to its end.
         broken: what is wrong with the first line that is not as it was written; None if all are.
+        start_broken: whether that is the line of a start, so that nothing after it can be made again.
     """
 
     starts: list[dict[str, Any]]
@@ -88,6 +90,7 @@ class OnlineRecord:
     reaches: bool = True
     ended: bool = False
     broken: str | None = None
+    start_broken: bool = False
 
     @property
     def start(self) -> dict[str, Any]:
@@ -148,6 +151,7 @@ def read_record(folder: Path) -> OnlineRecord:
             _add(record, found, f"{str(path)!r}, line {number}")
         expected, digest = digest_after(digest, found), found["digest"]
         if digest != expected and record.broken is None:
+            record.start_broken = found["kind"] == "start"
             record.broken = (
                 f"{path.name}, line {number} must have the digest of what stands in it and before it, {expected}, but "
                 f"got {digest!r:.60}; it was changed after it was written"
@@ -166,7 +170,8 @@ def _add(record: OnlineRecord, line: dict[str, Any], label: str) -> None:
 
 def _line(text: bytes, label: str) -> dict[str, Any]:
     try:
-        line = json.loads(text)
+        line = json.loads(text, parse_constant=_refused)
+        canonical_json(line)  # what is too large for a float, too
     except (ValueError, RecursionError) as error:
         raise StateError(f"{label} must be JSON, but got {text[:60]!r} ({error})") from None
     if not isinstance(line, dict) or line.get("kind") not in FIELDS:
@@ -175,6 +180,12 @@ def _line(text: bytes, label: str) -> dict[str, Any]:
     if missing:
         raise StateError(f"{label} must hold {', '.join(missing)}, but got {text[:60]!r}")
     as_int(line.get("step"), f"{label}: step", 0, MOST_STEPS, StateError)
+    for name in ("epoch", "rows") if line["kind"] in ("epoch", "end") else ():
+        as_int(line[name], f"{label}: {name}", 0, MOST_EPOCHS if name == "epoch" else MOST_STEPS, StateError)
     if line["kind"] == "start" and line.get("version") != VERSION:
         raise StateError(f"{label}: version must be {VERSION}, but got {line.get('version')!r}")
     return line
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")

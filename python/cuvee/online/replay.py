@@ -35,11 +35,13 @@ class Replay:
         updates: made again, up to the first difference.
         epochs: whose order was computed again and compared, the last one perhaps in part.
         difference: the first one, in a sentence; None if the run is what its record says.
+        ended: whether the record has the run's end; if not, the run was killed, or the record is cut short.
     """
 
     updates: int
     epochs: int
     difference: str | None
+    ended: bool
 
 
 def replay_run(
@@ -62,26 +64,29 @@ def replay_run(
         CuveeError: if the run's bandit or reward cannot be made again.
     """
     record = read_record(Path(folder))
+    if record.start_broken:
+        return Replay(updates=0, epochs=0, difference=record.broken, ended=record.ended)
     steps = StepSampler(mixture.plan(), rows=record.start["global_batch_size"])
     mixer = _setup(record.start, algorithm, reward).mixer(steps)
     done = 0
-    difference = _take_up(steps, mixture, record, Path(folder) / JOURNAL_FILE)
+    difference = _take_up(steps, mixture, record, Path(folder) / JOURNAL_FILE) or _pace_difference(record)
     for found in () if difference else _decided(mixer, steps, record):
         difference = _difference(record.updates[done], found, mixture.names)
         if difference is not None:
             break
         done += 1
+    if difference is not None:
+        return Replay(updates=done, epochs=0, difference=difference, ended=record.ended)
     plan = _last_plan(steps, record)
-    if difference is None:
-        difference = _journal_difference(Path(folder) / JOURNAL_FILE, plan, record)
+    difference = _journal_difference(Path(folder) / JOURNAL_FILE, plan, record)
     epochs = set[int]()
     for stretch in _known_stretches(plan, record):
         if difference is not None:
             break
         difference = _order_difference(plan, stretch)
-        if difference is None:
+        if difference is None and stretch["schedule_hash"] is not None:
             epochs.add(stretch["epoch"])
-    return Replay(updates=done, epochs=len(epochs), difference=difference or record.broken)
+    return Replay(updates=done, epochs=len(epochs), difference=difference or record.broken, ended=record.ended)
 
 
 def _take_up(steps: StepSampler, mixture: Mixture, record: OnlineRecord, journal: Path) -> str | None:
@@ -89,6 +94,8 @@ def _take_up(steps: StepSampler, mixture: Mixture, record: OnlineRecord, journal
 
     Where the data changed on the way, it is the place of the checkpoint that the run then went on from.
     """
+    if record.start["names"] != list(mixture.names):
+        return f"names must be {list(mixture.names)}, the mixture's, but got {record.start['names']!r:.200}"
     changed = record.on_changed_data
     now = record.starts[-1]["spec_hash"]
     if changed is None and now != mixture.spec_hash:
@@ -104,8 +111,20 @@ def _take_up(steps: StepSampler, mixture: Mixture, record: OnlineRecord, journal
         entries = Journal.from_state(state["plan"]["journal"], journal)
         entries.detach()  # it is only read
         steps.load_state_dict(state, journal=entries)
+    except (KeyError, TypeError):
+        raise StateError(f"'resumed' in {RECORD_FILE} must be the state of a run, but got {state!r:.60}") from None
     except StateError as error:
         return f"mixture, data and journal must be those of the run's checkpoint, but got another: {error}"
+    return None
+
+
+def _pace_difference(record: OnlineRecord) -> str | None:
+    """Return which update was not made when its number says, `update_interval` steps after the one before."""
+    interval = record.start["update_interval"]
+    for number, update in enumerate(record.updates, start=1):
+        if update.step != number * interval:
+            label = f"update {update.update} at step {update.step}"
+            return f"{label}: step must be {number * interval}, but got {update.step}"
     return None
 
 

@@ -56,6 +56,8 @@ class Online:
             PlanError: if nothing measures what the reward needs.
         """
         bandit, reward = self.algorithm, self.reward
+        if len(mixture.names) < 2:
+            raise PlanError(f"sources must be at least two where weights learn, but got {list(mixture.names)}")
         as_int(self.update_interval, "update_interval", 1, MOST, PlanError)
         for name in ("algorithm_options", "reward_options"):
             if not isinstance(getattr(self, name), Mapping):
@@ -78,7 +80,7 @@ class Online:
             raise PlanError(
                 f"reward must need only what training measures, but got {self._named()[1]!r}, which needs "
                 f"{', '.join(lacking)}; pass Online(measure=...) from Python, or take entropy, train_loss, gradnorm or "
-                "velocity with loss=train"
+                "velocity with loss=train (velocity:loss=train on the command line)"
             )
 
     def mixer(
