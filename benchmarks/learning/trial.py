@@ -78,7 +78,6 @@ def run(suite_name: str, arm: Arm, seed: int, *, steps: int = STEPS, until: int 
         "worst": max(scored),
         "shares": (counts / counts.sum()).tolist(),
         "curve": curve,
-        "weights": [[round(w, 4) for w in change.weights.values()] for change in plan.journal[::10]],
         "seconds": time.process_time() - began,
     }
 
