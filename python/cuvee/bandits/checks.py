@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 STATE_VERSION = 1
-MOST_NUMBER = 1e308  # a larger integer may have no float
 MOST_ROWS = 2**62  # between two updates, so that their sum and the next are int64
 
 
@@ -58,7 +57,10 @@ def as_vector(values: ArrayLike, name: str, sources: int | None) -> NDArray[np.f
 def as_number(value: object, name: str, low: float, high: float, *, above: bool = False) -> float:
     """Return `value` as a float in [low, high], or in (low, high] if it must be above."""
     if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
-        number = float(value) if abs(value) < MOST_NUMBER else math.inf
+        try:
+            number = float(value)
+        except OverflowError:  # an integer that no float is near
+            number = math.inf
         if math.isfinite(number) and (low < number if above else low <= number) and number <= high:
             return number
     bounds = f"{'(' if above else '['}{low}, {high}{']' if math.isfinite(high) else ')'}"

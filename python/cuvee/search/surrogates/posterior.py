@@ -173,7 +173,7 @@ class _Search:
     def learn(self) -> None:
         """Set covariance, trust in every number, noise of every loss, and deviations of the groups."""
         matrix, _, rest, slopes = self.normal()
-        self.covariance = np.linalg.inv(matrix)
+        self.covariance = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
         squares = rest**2 + variances(self.terms, slopes, self.covariance)
         self.trust = (FREEDOM + 1) / (FREEDOM + squares / self.noise)
         missed = (self.trust * squares).sum(0)
