@@ -233,7 +233,10 @@ def _do_task(folder: str, parent: str) -> int:
     except KeyboardInterrupt:
         return _end(INTERRUPTED)
     except Exception as error:  # the launcher raises it again
-        _leave(Path(folder), info.rank, error)
+        try:
+            _leave(Path(folder), info.rank, error)
+        except KeyboardInterrupt:  # another rank's error came first, and ends all
+            return _end(INTERRUPTED)
         return _end(1)
     return 0
 
