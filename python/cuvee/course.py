@@ -260,3 +260,12 @@ def count_scheduled(ledger: Ledger, plan: Plan, start: int, stop: int) -> None:
     for first in range(start, stop, FETCHED):
         draws = plan.draws(first, min(first + FETCHED, stop))
         ledger.add_scheduled(draws.source, passed=plan.passes(draws))
+
+
+def goes_on(plan: Plan) -> bool:
+    """Return whether another epoch follows that of `plan`; none does once all sources are used up."""
+    try:
+        plan.next_epoch()
+    except PlanError:
+        return False
+    return True

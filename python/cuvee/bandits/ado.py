@@ -11,17 +11,8 @@ import numpy as np
 from .. import _core
 from ..checks import as_int
 from ..errors import MixtureError, StateError
-from .checks import (
-    STATE_VERSION,
-    as_bounds,
-    as_counts,
-    as_initial,
-    as_number,
-    as_scores,
-    checked_state,
-    state_array,
-    state_weights,
-)
+from .checks import as_number, checked_state, state_array, state_weights
+from .loss_policy import LossPolicy
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -36,8 +27,10 @@ LEAST_EXPONENT = 0.05  # in the speed of learning
 MOST_LOSS = 1e100  # larger ones are cut, and those below its inverse, so that squares stay finite
 MOST = 2**62
 
+SETTINGS = ("warmup", "refit", "ignore", "credit", "history", "newest", "least")  # that a state must be of
 
-class ADO:
+
+class ADO(LossPolicy):
     """Adaptive data optimisation (Jiang, Zhou, Feng, Malladi, Kolter 2024, algorithm 1).
 
     For each source a power law of the rows n that the run has trained on, over all sources, is fitted to its loss:
@@ -67,15 +60,11 @@ class ADO:
         floor: least probability, a number or shape (K,), kept by scaling the others.
         cap: greatest probability, likewise.
 
-    Attributes:
-        by_rows: as in `Curriculum`.
-
     Raises:
         MixtureError: naming the argument that is out of its range.
     """
 
     algorithm = "ado"
-    by_rows = True
 
     def __init__(
         self,
@@ -91,7 +80,7 @@ class ADO:
         floor: ArrayLike | None = None,
         cap: ArrayLike | None = None,
     ) -> None:
-        self._prior = as_initial(initial)
+        super().__init__(initial, floor, cap)
         self._warmup = as_int(warmup, "warmup", 1, MOST, MixtureError)
         self._refit = as_int(refit, "refit", 1, MOST, MixtureError)
         self._ignore = as_int(ignore, "ignore", 0, self._warmup, MixtureError)
@@ -99,24 +88,12 @@ class ADO:
         self._history = as_number(history, "history", 0, math.nextafter(1, 0))
         self._newest = as_number(newest, "newest", 0, 1)
         self._least = min(as_number(least, "least", 0, 1), 0.5 / self.sources)
-        self._bounds = as_bounds(floor, cap, self.sources)
-        self._p = self._limited(self._prior)
+        self._settings = {name: getattr(self, f"_{name}") for name in SETTINGS}
         self._recent = self._prior.copy()
         self._mean = self._prior.copy()
         self._laws: NDArray[np.float64] | None = None  # (3, K): eps, beta, alpha; NaN where there is none
         self._curve = LossCurve(self.sources)
         self._rows = 0
-        self.updates = 0
-
-    @property
-    def sources(self) -> int:
-        """K."""
-        return len(self._prior)
-
-    @property
-    def probabilities(self) -> NDArray[np.float64]:
-        """The weights in force, float64 of shape (K,), sum 1."""
-        return self._p.copy()
 
     @property
     def laws(self) -> NDArray[np.float64]:
@@ -134,10 +111,7 @@ class ADO:
         Raises:
             StateError: if their shape or dtype is another, or a count negative.
         """
-        losses = as_scores(scores, self.sources)
-        rows = as_counts(counts, self.sources)
-        if rows is None:
-            rows = np.ones(self.sources, dtype=np.int64)
+        losses, rows = self._seen(scores, counts)
         given = int(rows.sum())
         self._rows += given
         if given:
@@ -202,25 +176,6 @@ class ADO:
         p = self._newest * rho + (1 - self._newest) * self._mean
         self._mean += (rho - self._mean) / (self.updates + 1)
         self._p = self._limited(p / math.fsum(p))
-
-    def _limited(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
-        limited = p.copy()
-        _core.limit(limited, floor=self._bounds[0], cap=self._bounds[1])
-        return limited
-
-    def _identity(self) -> dict[str, Any]:
-        settings = {
-            "prior": self._prior.tolist(),
-            "warmup": self._warmup,
-            "refit": self._refit,
-            "ignore": self._ignore,
-            "credit": self._credit,
-            "history": self._history,
-            "newest": self._newest,
-            "least": self._least,
-            "bounds": [None if bound is None else bound.tolist() for bound in self._bounds],
-        }
-        return {"version": STATE_VERSION, "algorithm": self.algorithm, "sources": self.sources, "settings": settings}
 
 
 class LossCurve:

@@ -11,17 +11,8 @@ import numpy as np
 from .. import _core
 from ..checks import as_int
 from ..errors import MixtureError, StateError
-from .checks import (
-    STATE_VERSION,
-    as_bounds,
-    as_counts,
-    as_initial,
-    as_number,
-    as_scores,
-    checked_state,
-    state_array,
-    state_weights,
-)
+from .checks import as_number, checked_state, state_array, state_weights
+from .loss_policy import LossPolicy
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -31,8 +22,10 @@ MOST_LOSS = 1e100  # larger ones are cut, so that squares stay finite
 TINY = 1e-300  # what is below is 0
 LEAST_SPREAD = 1e-9  # of the logarithms of rows that a line is put through
 
+SETTINGS = ("warmup", "slow", "power", "rehearse", "least", "memory")  # that a state must be of
 
-class LearningSpeed:
+
+class LearningSpeed(LossPolicy):
     """Learning speed: rows are taken from sources that have nothing left to learn, and go to the others.
 
     Were a source's loss a power law of its own rows, loss = eps + beta * n ** -alpha, then the next row of it would
@@ -66,15 +59,11 @@ class LearningSpeed:
         floor: least probability, a number or shape (K,), kept by scaling the others.
         cap: greatest probability, likewise.
 
-    Attributes:
-        by_rows: as in `Curriculum`.
-
     Raises:
         MixtureError: naming the argument that is out of its range.
     """
 
     algorithm = "learning_speed"
-    by_rows = True
 
     def __init__(
         self,
@@ -89,27 +78,15 @@ class LearningSpeed:
         floor: ArrayLike | None = None,
         cap: ArrayLike | None = None,
     ) -> None:
-        self._prior = as_initial(initial)
+        super().__init__(initial, floor, cap)
         self._warmup = as_int(warmup, "warmup", 2, MOST, MixtureError)
         self._slow = as_number(slow, "slow", 0, 1)
         self._power = as_number(power, "power", 0, 100)
         self._rehearse = as_number(rehearse, "rehearse", 0, 1)
         self._least = as_number(least, "least", 0, 1)
         self._memory = as_number(memory, "memory", 1, 1000)
-        self._bounds = as_bounds(floor, cap, self.sources)
-        self._p = self._limited(self._prior)
+        self._settings = {name: getattr(self, f"_{name}") for name in SETTINGS}
         self._curve = FallingLoss(self.sources, self._memory)
-        self.updates = 0
-
-    @property
-    def sources(self) -> int:
-        """K."""
-        return len(self._prior)
-
-    @property
-    def probabilities(self) -> NDArray[np.float64]:
-        """The weights in force, float64 of shape (K,), sum 1."""
-        return self._p.copy()
 
     @property
     def speeds(self) -> NDArray[np.float64]:
@@ -127,10 +104,7 @@ class LearningSpeed:
         Raises:
             StateError: if their shape or dtype is another, or a count negative.
         """
-        losses = as_scores(scores, self.sources)
-        rows = as_counts(counts, self.sources)
-        if rows is None:
-            rows = np.ones(self.sources, dtype=np.int64)
+        losses, rows = self._seen(scores, counts)
         self._curve.add(np.clip(losses, -MOST_LOSS, MOST_LOSS), np.where(np.isfinite(losses), rows, 0))
         self.updates += 1
         if self.updates >= self._warmup:
@@ -181,20 +155,6 @@ class LearningSpeed:
         if ratio >= self._slow:
             return 1.0
         return _core.power(ratio / self._slow, self._power) if ratio > 0 else 0.0
-
-    def _limited(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
-        limited = p.copy()
-        _core.limit(limited, floor=self._bounds[0], cap=self._bounds[1])
-        return limited
-
-    def _identity(self) -> dict[str, Any]:
-        names = ("warmup", "slow", "power", "rehearse", "least", "memory")
-        settings = {
-            "prior": self._prior.tolist(),
-            **{name: getattr(self, f"_{name}") for name in names},
-            "bounds": [None if bound is None else bound.tolist() for bound in self._bounds],
-        }
-        return {"version": STATE_VERSION, "algorithm": self.algorithm, "sources": self.sources, "settings": settings}
 
 
 class FallingLoss:

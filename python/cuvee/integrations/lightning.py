@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lightning.pytorch import Callback, LightningDataModule  # noqa: TID253  (whoever imports this module trains with it)
 from torch.utils.data import DataLoader  # noqa: TID253
 
+from ..course import goes_on
 from ..dataset import META, MixedDataset
 from ..errors import PlanError
 from ..ledger import Ledger
@@ -139,7 +140,7 @@ class Batches:
                 yield batch
             if not came:
                 raise PlanError(f"epoch {sampler.epoch} must have rows for a batch, but got none")
-            if not _goes_on(sampler.plan):
+            if not goes_on(sampler.plan):
                 data.stop()
                 return
 
@@ -269,12 +270,3 @@ class LedgerCallback(Callback):
             log.progress(self.totals(), step=step, epoch=sampler.epoch, position=position, losses={}, metrics=metrics)
         if sampler.upcoming > sampler.epoch:
             log.epoch_end(self.totals(), step=step, plan=sampler.plan)
-
-
-def _goes_on(plan: Plan) -> bool:
-    """Return whether another epoch follows that of `plan`."""
-    try:
-        plan.next_epoch()
-    except PlanError:
-        return False
-    return True

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..checks import as_int
-from ..course import Deal, walk
+from ..course import Deal, goes_on, walk
 from ..errors import PlanError, StateError
 from ..plan import Plan
 
@@ -62,7 +62,7 @@ class PlanSteps:
         """Return where an update may take effect once `steps` more were made; None if nothing is left by then."""
         plan = self.plan
         position = plan.window_start(walk(plan, self._deal, self._position, steps)[0])
-        return (plan, position) if position < len(plan) or _goes_on(plan) else None
+        return (plan, position) if position < len(plan) or goes_on(plan) else None
 
     def plan_after(self, epochs: int) -> Plan:
         """Never called: the plan's own journal has every decision."""
@@ -78,12 +78,3 @@ class PlanSteps:
             raise StateError(f"state must be of a loop over a plan or MixtureSampler, but got loop {state!r:.60}")
         self._epoch = as_int(state.get("epoch"), "state loop.epoch", 0, 2**63, StateError)
         self._position = as_int(state.get("position"), "state loop.position", 0, 2**63, StateError)
-
-
-def _goes_on(plan: Plan) -> bool:
-    """Return whether another epoch follows; none does once all sources are used up."""
-    try:
-        plan.next_epoch()
-    except PlanError:
-        return False
-    return True
