@@ -100,13 +100,14 @@ def search_the_ladder(report: Report, steps: int) -> None:
     possible = gains_over_uniform(proxy, [best], fresh)[:, 0]
     name = f"ladder/{steps} steps"
     report.value(f"{name}/gain possible", possible.mean(), "nats", f"{best.round(3).tolist()}, {told(possible)}")
-    for method, budget in itertools.product(("bandit", "doe"), (10, 24)):
+    for method, budget in itertools.product(("bandit", "doe", "auto"), (10, 24)):
         found = [
             optimize_mixture(ladder(), steps, budget, method=method, seed=seed)
             for seed in range(1 if report.quick else SEARCH_SEEDS)
         ]
         gains = gains_over_uniform(proxy, found, fresh)
-        note = f"{len(found)} searches, {gains.mean(axis=0).round(4).tolist()}; {told(gains.mean(axis=1))}"
+        part = f"{gains.mean() / possible.mean():.2f} of what is possible, " if possible.any() else ""
+        note = f"{part}{len(found)} searches, {gains.mean(axis=0).round(4).tolist()}; {told(gains.mean(axis=1))}"
         report.value(f"{name}/gain found/{method}, {budget} runs", gains.mean(), "nats", note)
 
 

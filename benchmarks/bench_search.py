@@ -1,7 +1,8 @@
 """Regret of search methods on a simulator of published proxy runs: ours beside those that others use.
 
     CUVEE_TABLES=FOLDER bench_search.py [--objective pile_cc mean13] [--sim blend] [--noise 1 0.25] [--seeds 10]
-        [--budgets 10 25 50 100] [--methods auto law ...] [--batch 1] [--blind] [--rungs] [--never-worse SEEDS]
+        [--first-seed 0] [--budgets 10 25 50 100] [--methods auto law ...] [--batch 1] [--blind] [--rungs]
+        [--never-worse SEEDS]
 
 A regret is the noise-free loss of the recommended mixture over the least there is, in nats. The noise of a run is 1 or
 0.25 times the simulator's own error on runs it was not fitted on. `--blind` hides from our methods which domain a loss
@@ -98,6 +99,11 @@ def baseline(peer: ModuleType, trials: Trials, name: str, seed: int, budgets: Se
     return regrets
 
 
+def seeds_of(options: argparse.Namespace, count: int) -> range:
+    """Return so many seeds."""
+    return range(options.first_seed, options.first_seed + count)
+
+
 def report_regrets(report: Report, prefix: str, name: str, regrets: F64, budgets: Sequence[int]) -> None:
     """Report mean and standard error over seeds, regrets of shape (seeds, budgets)."""
     error = regrets.std(axis=0, ddof=1) / np.sqrt(len(regrets)) if len(regrets) > 1 else np.full(len(budgets), np.nan)
@@ -125,7 +131,8 @@ def never_worse(report: Report, prefix: str, trials: Trials, options: argparse.N
     """Report how many answers of `auto` are worse than the better free mixture by more than the tolerance."""
     simulator = trials.simulator
     free = min(simulator.regret(simulator.space.uniform), simulator.regret(simulator.space.prior))
-    regrets = np.array([course(trials, "auto", seed, CHECKED, options) for seed in range(options.never_worse)])
+    seeds = seeds_of(options, options.never_worse)
+    regrets = np.array([course(trials, "auto", seed, CHECKED, options) for seed in seeds])
     worse = int((regrets > free + TOLERANCE).sum())
     note = (
         f"of {regrets.size}: {len(regrets)} seeds, budgets {CHECKED}; worst answer {regrets.max() - free:+.4f} nats off"
@@ -149,7 +156,7 @@ def measure(report: Report, options: argparse.Namespace) -> None:
     budgets = sorted(options.budgets)
     for prefix, trials in settings(report, options, folder):
         for name in options.methods or [*OURS, *others]:
-            seeds = range(min(options.seeds, SLOW.get(name, options.seeds)))
+            seeds = seeds_of(options, min(options.seeds, SLOW.get(name, options.seeds)))
             if name in OURS:
                 regrets = [course(trials, name, seed, budgets, options) for seed in seeds]
             else:
@@ -165,6 +172,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--sim", choices=("blend", *PARTS), default="blend")
     parser.add_argument("--noise", nargs="+", type=float, default=[1.0, 0.25])
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0, help="of those seeds: others than methods were made with")
     parser.add_argument("--budgets", nargs="+", type=int, default=[10, 25, 50, 100])
     parser.add_argument("--methods", nargs="+")
     parser.add_argument("--batch", type=int, default=1, help="trials asked for at a time")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cuvee.search.methods import Observation, Trial
-from cuvee.search.methods.belief import Belief, matern
+from cuvee.search.methods.belief import Belief, alikeness
 from cuvee.search.methods.effective_data import CONCAVITY, Laws, fit_laws
 from cuvee.search.methods.fidelity import Rungs
 from cuvee.search.methods.method import History
@@ -71,7 +71,7 @@ def test_joint_is_the_posterior_of_the_plain_formula() -> None:
     for loss, target in enumerate(targets):
         slopes = belief.laws.slopes(everything)[loss]
         prior = slopes @ np.diag(belief.laws.sd[loss] ** 2) @ slopes.T
-        prior += belief.rest[loss] * matern(everything, everything, belief.length)
+        prior += belief.rest[loss] * alikeness(everything, everything, belief.length)
         expected = belief.laws.losses(everything)[loss] - slopes @ belief.laws.offset[loss]
         seen = prior[:9, :9] + belief.noise[loss] * np.diag(variances)
         gain = np.linalg.solve(seen, prior[:9, 9:]).T

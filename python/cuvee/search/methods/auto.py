@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,9 @@ from ...errors import MixtureError
 from .belief import Belief, Joint
 from .fidelity import Rungs
 from .method import F64, Recommendation, Trial, pooled, same_mixture
-from .searcher import Searcher, checked_count
+from .searcher import Searcher, Settings, checked_count
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from ..space import Space
 
 FEWEST = 4  # runs from which there is a belief
@@ -49,7 +47,7 @@ class Auto(Searcher):
     those that ran; but a free baseline unless that mixture is better than every one of them with a probability of 0.9.
 
     Args:
-        space, seed, targets, losses, budget: as of `Searcher`.
+        space, settings: as of `Searcher`.
         rungs: fidelities below 1 that mixtures run at first, as (0.3,); of three that have run at one, the best goes on
             to the next, at last to 1 (successive halving: Jamieson and Talwalkar 2016). Empty: all runs are full ones.
 
@@ -59,17 +57,8 @@ class Auto(Searcher):
 
     name = "auto"
 
-    def __init__(
-        self,
-        space: Space,
-        *,
-        seed: int = 0,
-        targets: ArrayLike | None = None,
-        losses: Sequence[str] | None = None,
-        budget: int | None = None,
-        rungs: Sequence[float] = (),
-    ) -> None:
-        super().__init__(space, seed=seed, targets=targets, losses=losses, budget=budget)
+    def __init__(self, space: Space, *, rungs: Sequence[float] = (), **settings: Unpack[Settings]) -> None:
+        super().__init__(space, **settings)
         ladder = [0.0, *rungs, 1.0]
         if any(low >= high for low, high in pairwise(ladder)):
             raise MixtureError(f"rungs must rise from above 0 to below 1, but got {list(rungs)}")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .method import F64, Recommendation, Trial, same_mixture
-from .searcher import Searcher, checked_count
+from .searcher import Searcher, Settings, checked_count
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from ..space import Space
 
 FINEST = 12  # degree of a lattice if nobody says
@@ -30,23 +28,14 @@ class Bandit(Searcher):
     of the losses. Only mixtures that ran are recommended: the one of the greatest posterior mean.
 
     Args:
-        space, seed, targets, losses, budget: as of `Searcher`.
+        space, settings: as of `Searcher`.
         degree: of the lattice; None: the finest whose arms the budget can all try, at least 1 (single domains).
     """
 
     name = "bandit"
 
-    def __init__(
-        self,
-        space: Space,
-        *,
-        seed: int = 0,
-        targets: ArrayLike | None = None,
-        losses: Sequence[str] | None = None,
-        budget: int | None = None,
-        degree: int | None = None,
-    ) -> None:
-        super().__init__(space, seed=seed, targets=targets, losses=losses, budget=budget)
+    def __init__(self, space: Space, *, degree: int | None = None, **settings: Unpack[Settings]) -> None:
+        super().__init__(space, **settings)
         lattice = space.lattice(_degree(space.size, self.budget) if degree is None else degree)
         new = [not same_mixture(point, self.baselines).any() for point in lattice]
         self.arms = np.concatenate([self.baselines, lattice[new]])

@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..surrogates.gaussian_process import distances, matern
 from .effective_data import F64, Laws, fit_laws
 
 LENGTHS = (0.2, 0.35, 0.7, 1.4)  # of the process on square roots of shares, which are points of a sphere
@@ -61,7 +62,7 @@ class Belief:
         some = np.linspace(0, len(weights) - 1, min(len(weights), MOST_RUNS)).astype(np.intp)
         fewer = of_laws[:, some[:, None], some]
         length, rest, total = _likeliest(fewer, weights[some], off[:, some], laws.noise, variances[some])
-        alike = matern(weights, weights, length)
+        alike = alikeness(weights, weights, length)
         lower = np.linalg.cholesky(_covariance(of_laws, alike, rest=rest, total=total, variances=variances))
         factor = np.asarray(np.linalg.inv(lower), np.float64)
         white = factor @ off[:, :, None]
@@ -100,7 +101,7 @@ class Belief:
     def _cross(self, weights: F64, slopes: F64) -> F64:
         """Return covariances of mixtures (m, K) with the runs, shape (D, m, n)."""
         of_laws = (slopes * self.laws.sd[:, None, :] ** 2) @ self.slopes.swapaxes(1, 2)
-        result: F64 = of_laws + self.rest[:, None, None] * matern(weights, self.weights, self.length)
+        result: F64 = of_laws + self.rest[:, None, None] * alikeness(weights, self.weights, self.length)
         return result
 
     def _mean(self, weights: F64, slopes: F64, cross: F64, targets: F64) -> F64:
@@ -137,7 +138,7 @@ class Joint:
 
     def covariance(self, chosen: NDArray[np.int64]) -> F64:
         """Return covariances of chosen mixtures with all, shape (c, m)."""
-        alike = matern(self.weights[chosen], self.weights, self.length)
+        alike = alikeness(self.weights[chosen], self.weights, self.length)
         result: F64 = self.prior[chosen] @ self.prior.T + self.rest * alike - self.known[chosen] @ self.known.T
         return result
 
@@ -148,12 +149,9 @@ class Joint:
         self.known = np.concatenate([self.known, (row / np.sqrt(total))[:, None]], axis=1)
 
 
-def matern(left: F64, right: F64, length: float) -> F64:
+def alikeness(left: F64, right: F64, length: float) -> F64:
     """Return Matérn-5/2 correlations of mixtures (l, K) and (r, K) by their square roots, shape (l, r)."""
-    squares = left.sum(axis=1)[:, None] + right.sum(axis=1) - 2 * np.sqrt(left) @ np.sqrt(right).T
-    r = np.sqrt(5 * np.maximum(squares, 0)) / length
-    result: F64 = (1 + r + r * r / 3) * np.exp(-r)
-    return result
+    return matern(distances(np.sqrt(left) / length, np.sqrt(right) / length))
 
 
 def _covariance(of_laws: F64, alike: F64, *, rest: float, total: F64, variances: F64) -> F64:
@@ -167,7 +165,7 @@ def _likeliest(of_laws: F64, weights: F64, off: F64, noise: F64, variances: F64)
     """Return length, rest and total of the greatest evidence, for runs that are `off` the prior mean by (D, n)."""
     best, chosen = -np.inf, (LENGTHS[0], 0.0, noise**2)
     for length in LENGTHS:
-        alike = matern(weights, weights, length)
+        alike = alikeness(weights, weights, length)
         for rest, width in itertools.product(RESTS, WIDTHS):
             total = (noise * width) ** 2
             lower = np.linalg.cholesky(_covariance(of_laws, alike, rest=rest, total=total, variances=variances))

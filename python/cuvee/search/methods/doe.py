@@ -24,7 +24,7 @@ class Doe(Searcher):
     told yet is believed to come out as the mean of the runs before it.
 
     Args:
-        space, seed, targets, losses, budget: as of `Searcher`.
+        space, settings: as of `Searcher`.
     """
 
     name = "doe"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
 from ...errors import MixtureError
 from .method import F64, SAME, Recommendation, Trial
-from .searcher import Searcher, checked_count
+from .searcher import Searcher, Settings, checked_count
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from ..space import Space
 
 FIDELITIES = (0.5, 0.25, 0.75)  # of the proxy runs in turn: places on the course of one training
@@ -28,13 +25,12 @@ class DoReMi(Searcher):
         p' proportional to p * exp(step * excess),      p = (1 - smoothing) * p' + smoothing * uniform
 
     and answers with the mean of p. A score trains one mixture from scratch, so here the first trial, of fidelity 1, is
-    the
-    reference, and each further one a run of a lower fidelity at the mixture of the moment: half-way through its
+    the reference, and each further one a run of a lower fidelity at the mixture of the moment: half-way through its
     training it has an excess over the finished reference in what there is still to learn, and none in noise. Trials of
     one `ask` share their mixture and differ in fidelity, and their mean excess makes one step each.
 
     Args:
-        space, seed, targets, losses, budget: as of `Searcher`. Only losses of a domain's own name have an excess, and
+        space, settings: as of `Searcher`. Only losses of a domain's own name have an excess, and
             the objective's weights multiply it.
         step: eta, above 0.
         smoothing: c, in [0, 1).
@@ -46,26 +42,17 @@ class DoReMi(Searcher):
     name = "doremi"
 
     def __init__(
-        self,
-        space: Space,
-        *,
-        seed: int = 0,
-        targets: ArrayLike | None = None,
-        losses: Sequence[str] | None = None,
-        budget: int | None = None,
-        step: float = 1.0,
-        smoothing: float = 1e-3,
+        self, space: Space, *, step: float = 1.0, smoothing: float = 1e-3, **settings: Unpack[Settings]
     ) -> None:
-        super().__init__(space, seed=seed, targets=targets, losses=losses, budget=budget)
+        super().__init__(space, **settings)
         if not 0 < step < np.inf:
             raise MixtureError(f"step must be finite and above 0, but got {step!r}")
         if not 0 <= smoothing < 1:
             raise MixtureError(f"smoothing must be in [0, 1), but got {smoothing!r}")
         self.step, self.smoothing = float(step), float(smoothing)
-        if losses is not None and (self.history.own < 0).all():
-            raise MixtureError(
-                f"losses must name at least one of the domains {list(space.names)}, but got {list(losses)}"
-            )
+        named = self.history.losses
+        if named is not None and (self.history.own < 0).all():
+            raise MixtureError(f"losses must name at least one of the domains {list(space.names)}, but got {[*named]}")
 
     def ask(self, n: int = 1) -> list[Trial]:
         """Return the reference if it has not run, then proxy runs at the mixture of the moment."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,9 @@ from .doe import Doe
 from .doremi import DoReMi
 from .method import Method
 from .regmix import RegMix
+from .searcher import Settings
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from ..space import Space
 
 METHODS: Mapping[str, Callable[..., Method]] = MappingProxyType(
@@ -26,30 +25,20 @@ METHODS: Mapping[str, Callable[..., Method]] = MappingProxyType(
 )
 
 
-def make_method(
-    name: str,
-    space: Space,
-    *,
-    seed: int = 0,
-    targets: ArrayLike | None = None,
-    losses: Sequence[str] | None = None,
-    **options: Any,
-) -> Method:
+def make_method(name: str, space: Space, **options: Any) -> Method:
     """Return a method of `METHODS` as it is before any run.
 
     Args:
         name: its name.
         space: where mixtures lie.
-        seed: of all that is drawn.
-        targets: weight of each loss in the objective, shape (D,); None: all the same.
-        losses: names of the D losses; None: those of the domains, if there are as many.
-        options: as its class takes them; all take `budget`.
+        options: those of `Settings` and those that its class adds.
 
     Raises:
         MixtureError: there is no method or option of that name, or a value is out of its range.
     """
     make = METHODS[as_choice(name, "method", list(METHODS), MixtureError)]
-    taken = list(inspect.signature(make).parameters)[1:]
+    own = inspect.signature(make).parameters.values()
+    taken = [*Settings.__annotations__, *(o.name for o in own if o.kind is o.KEYWORD_ONLY)]
     for option in options:
         as_choice(option, f"option of {name}", taken, MixtureError)
-    return make(space, seed=seed, targets=targets, losses=losses, **options)
+    return make(space, **options)

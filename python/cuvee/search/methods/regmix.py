@@ -22,13 +22,12 @@ class RegMix(Searcher):
     """Regression from random mixtures to losses (Liu et al. 2024, 2407.01492), with a law beside the trees.
 
     All runs are Dirichlet draws around the square roots of the prior, of strengths from 0.1 to 5, as released. Two
-    models
-    predict each loss: LightGBM with the released settings, and the exponential mixing law (Ye et al. 2024, 2403.16952).
-    They are averaged with weights in inverse proportion to their squared errors in the objective, by cross-validation.
-    The mean of the 128 best of 20,000 fresh draws is recommended, moved into the bounds.
+    models predict each loss: LightGBM with the released settings, and the exponential mixing law (Ye et al. 2024,
+    2403.16952). They are averaged with weights in inverse proportion to their squared errors in the objective, by
+    cross-validation. The mean of the 128 best of 20,000 fresh draws is recommended, moved into the bounds.
 
     Args:
-        space, seed, targets, losses, budget: as of `Searcher`.
+        space, settings: as of `Searcher`.
     """
 
     name = "regmix"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 
@@ -19,15 +19,28 @@ if TYPE_CHECKING:
 USUAL_BUDGET = 64  # if nobody says how many runs there will be
 
 
+class Settings(TypedDict, total=False):
+    """What every method may be told besides the space.
+
+    Attributes:
+        seed: of all that is drawn.
+        targets: weight of each loss in the objective, shape (D,); None: all the same.
+        losses: names of the D losses; None: those of the domains, if there are as many.
+        budget: whole runs that are planned; a hint.
+    """
+
+    seed: int
+    targets: ArrayLike | None
+    losses: Sequence[str] | None
+    budget: int | None
+
+
 class Searcher:
     """A method's constructor, `tell`, and what it recommends if it knows no better: the best mixture that was run.
 
     Args:
         space: where mixtures lie.
-        seed: of all that is drawn.
-        targets: weight of each loss in the objective, shape (D,); None: all the same.
-        losses: names of the D losses; None: those of the domains, if there are as many.
-        budget: whole runs that are planned; a hint.
+        settings: seed, targets, losses, budget: those of `Settings`.
 
     Raises:
         MixtureError: a value is out of its range.
@@ -35,20 +48,12 @@ class Searcher:
 
     name = ""
 
-    def __init__(
-        self,
-        space: Space,
-        *,
-        seed: int = 0,
-        targets: ArrayLike | None = None,
-        losses: Sequence[str] | None = None,
-        budget: int | None = None,
-    ) -> None:
+    def __init__(self, space: Space, **settings: Unpack[Settings]) -> None:
         self.space = space
-        self.seed = as_int(seed, "seed", 0, 1 << 64, MixtureError)
-        wanted = USUAL_BUDGET if budget is None else budget
-        self.budget = as_int(wanted, "budget", 1, MOST_TRIALS, MixtureError)
-        self.history = History(space, targets, losses)
+        self.seed = as_int(settings.get("seed", 0), "seed", 0, 1 << 64, MixtureError)
+        budget = settings.get("budget")
+        self.budget = as_int(USUAL_BUDGET if budget is None else budget, "budget", 1, MOST_TRIALS, MixtureError)
+        self.history = History(space, settings.get("targets"), settings.get("losses"))
 
     def tell(self, observations: Iterable[Observation]) -> None:
         """Take in what came of trials.
