@@ -42,6 +42,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md", help="the Markdown file to write")
     parser.add_argument("--enforce-goals", action="store_true", help="exit with 1 if a goal is not met")
     parser.add_argument("--here", action="store_true", help="use this interpreter's packages; set nothing up")
+    parser.add_argument(
+        "--measured", nargs="+", type=Path, metavar="JSON", help="run nothing: a table of what --json has kept"
+    )
     return parser.parse_args()
 
 
@@ -58,20 +61,28 @@ def run_benchmark(name: str, arguments: argparse.Namespace, folder: Path) -> tab
     command = [sys.executable, str(HERE / f"bench_{name}.py"), "--json", str(output), "--rounds", str(arguments.rounds)]
     print(f"== {name}", flush=True)
     done = subprocess.run(command + ["--quick"] * arguments.quick, check=False)
-    document = json.loads(output.read_text(encoding="utf-8")) if output.exists() else {"measures": [], "skipped": {}}
-    failed = (name,) if done.returncode else ()
-    return table.Outcome(measures=tuple(document["measures"]), skipped=document["skipped"], failed=failed)
+    found = kept(output) if output.exists() else table.Outcome()
+    return found + table.Outcome(failed=(name,) if done.returncode else ())
+
+
+def kept(path: Path) -> table.Outcome:
+    """Return what a benchmark wrote with --json."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    return table.Outcome(measures=tuple(document["measures"]), skipped=document["skipped"])
 
 
 def main() -> int:
     arguments = parse_arguments()
-    if not arguments.here:
+    if not (arguments.here or arguments.measured):
         enter_environment()
-    with tempfile.TemporaryDirectory() as folder:
-        outcome = table.Outcome()
-        for name in arguments.only:
-            outcome += run_benchmark(name, arguments, Path(folder))
     goals = table.load_goals(HERE / "goals.toml")
+    if arguments.measured:
+        outcome = sum(map(kept, arguments.measured), table.Outcome()).once()
+        goals = tuple(goal for goal in goals if any(map(goal.fits, outcome.measures)))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            runs = [run_benchmark(name, arguments, Path(folder)) for name in arguments.only]
+        outcome = sum(runs, table.Outcome())
     arguments.out.write_text(table.render(outcome, goals), encoding="utf-8")
     missed = table.missed(outcome, goals)
     print(f"\n{arguments.out}: {len(outcome.measures)} measures, {len(goals)} goals, not met: {len(missed)}")

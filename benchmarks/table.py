@@ -8,7 +8,7 @@ import os
 import platform
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,10 @@ class Outcome:
             skipped={**self.skipped, **other.skipped},
             failed=self.failed + other.failed,
         )
+
+    def once(self) -> Outcome:
+        """Return each measure once: of one name the last."""
+        return replace(self, measures=tuple({measure["name"]: measure for measure in self.measures}.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
