@@ -103,7 +103,7 @@ def measure(report: Report) -> None:
     for kind in kinds:
         name = f"repetition/proxies of 1/{PARTS} of the tokens, {kind}"
         error = np.abs(np.subtract(chosen[kind], best))
-        said = f"goal: at most 0.15 when thinned; chosen {np.round(chosen[kind], 2).tolist()}"
+        said = f"chosen {np.round(chosen[kind], 2).tolist()}"
         report.value(f"{name}/error of the share", float(error.mean()), "share", said)
         of_each = str(np.round(lost[kind], 3).tolist())
         report.value(f"{name}/loss above the best", float(np.mean(lost[kind])), "nats", of_each)

@@ -30,6 +30,7 @@ BENCHMARKS = (
     "dedup",
     "laws",
     "proxy",
+    "repetition",
     "search",
 )
 

@@ -11,12 +11,7 @@
 #include "error.hpp"
 #include "hash.hpp"
 #include "parallel.hpp"
-
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define CUVEE_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define CUVEE_VECTOR_CLONES
-#endif
+#include "vector_clones.hpp"
 
 namespace cuvee {
 namespace {
@@ -93,15 +88,13 @@ void shingle_sets(std::span<const TextView> texts, ShingleRule rule, u32 threads
       std::out_of_range, "starts must rise from 0 to at most ", hashes.size());
   split_over_threads(texts.size(), threads, [&](u32, u64 first, u64 last) {
     Shingler shingler(rule);
-    std::vector<u64> scratch;
     for (u64 i = first; i < last; ++i) {
       if (i + 1 < last) fetch_ahead(texts[i + 1]);
       const auto found = shingler.hashes(texts[i]);
       const auto start = static_cast<u64>(starts[i]);
       CUVEE_EXPECTS(found.size() <= static_cast<u64>(starts[i + 1]) - start, std::out_of_range, "text ", i,
                     " must have at most ", starts[i + 1] - starts[i], " shingles, but got ", found.size());
-      std::ranges::copy(found, hashes.begin() + static_cast<std::ptrdiff_t>(start));
-      sizes[i] = static_cast<i64>(sort_distinct(hashes.subspan(start, found.size()), scratch));
+      sizes[i] = static_cast<i64>(sort_distinct(found, hashes.subspan(start, found.size())));
     }
   });
 }
@@ -113,7 +106,9 @@ void first_copies(std::span<const u64> digests, std::span<i64> first) {
                 " for ", n);
   const u64 mask = std::bit_ceil(2 * n + 1) - 1;
   std::vector<u32> slots(mask + 1, kEmpty);
+  constexpr u64 kAhead = 16;  // documents whose slots are asked for before they are needed
   for (u64 i = 0; i < n; ++i) {
+    if (i + kAhead < n) __builtin_prefetch(&slots[digests[2 * (i + kAhead)] & mask]);
     u64 at = digests[2 * i] & mask;
     while (slots[at] != kEmpty &&
            (digests[2 * u64{slots[at]}] != digests[2 * i] || digests[2 * u64{slots[at]} + 1] != digests[2 * i + 1]))

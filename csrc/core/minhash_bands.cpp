@@ -1,7 +1,9 @@
 #include <algorithm>
-#include <array>
+#include <bit>
+#include <iterator>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include "error.hpp"
 #include "hash.hpp"
@@ -17,62 +19,133 @@ constexpr Entry entry_of(u32 key, u32 document) { return u64{key} << 32 | docume
 constexpr u32 key_of(Entry entry) { return static_cast<u32>(entry >> 32); }
 constexpr u32 document_of(Entry entry) { return static_cast<u32>(entry); }
 
-/// Sorts by key; documents of one key stay in the order in which they came.
-void sort_entries(std::vector<Entry>& entries, std::vector<Entry>& scratch) {
-  constexpr int kDigit = 11;
-  constexpr u64 kFewest = 2048;
-  if (entries.size() < kFewest) {
-    std::ranges::sort(entries);
-    return;
-  }
-  scratch.resize(entries.size());
-  for (int shift = 32; shift < 64; shift += kDigit) {
-    std::array<u64, (u64{1} << kDigit) + 1> starts{};
-    const auto digit = [&](Entry entry) { return (entry >> shift) & ((u64{1} << kDigit) - 1); };
-    for (const Entry entry : entries) ++starts[digit(entry) + 1];
-    for (u64 d = 1; d < starts.size(); ++d) starts[d] += starts[d - 1];
-    for (const Entry entry : entries) scratch[starts[digit(entry)]++] = entry;
-    entries.swap(scratch);
-  }
-}
-
-/// Collects pairs; repeats, of which similar documents give one in each band, are dropped before they pile up.
-class PairList {
+/// A set of pairs, of which similar documents give one in each band: with open addressing, at most 3/4 full.
+class PairSet {
  public:
   void add(u32 a, u32 b) {
-    if (a == b) return;
-    if (pairs_.size() == pairs_.capacity() && pairs_.size() > 2 * distinct_) compact();
-    pairs_.emplace_back(std::min(a, b), std::max(a, b));
+    if (a != b) insert(entry_of(std::min(a, b), std::max(a, b)));
   }
-  void compact() {
-    std::ranges::sort(pairs_);
-    const auto repeats = std::ranges::unique(pairs_);
-    pairs_.erase(repeats.begin(), repeats.end());
-    distinct_ = pairs_.size();
+
+  void add(const PairSet& other) {
+    for (const u64 pair : other.slots_)
+      if (pair != kFree) insert(pair);
   }
-  void add(const PairList& other) { pairs_.insert(pairs_.end(), other.pairs_.begin(), other.pairs_.end()); }
+
+  /// Returns them sorted and leaves none.
   std::vector<Pair> take() {
-    compact();
-    return std::move(pairs_);
+    std::vector<u64> found;
+    found.reserve(size_);
+    std::ranges::copy_if(slots_, std::back_inserter(found), [](u64 pair) { return pair != kFree; });
+    *this = {};
+    std::ranges::sort(found);
+    std::vector<Pair> pairs;
+    pairs.reserve(found.size());
+    for (const u64 pair : found) pairs.emplace_back(static_cast<u32>(pair >> 32), static_cast<u32>(pair));
+    return pairs;
   }
 
  private:
-  std::vector<Pair> pairs_;
-  u64 distinct_ = 0;
+  static constexpr u64 kFree = 0;  // no pair: of two different documents the larger is not 0
+
+  void insert(u64 pair) {
+    if (4 * (size_ + 1) > 3 * slots_.size()) grow();
+    u64& slot = slots_[slot_of(pair)];
+    size_ += slot == kFree;
+    slot = pair;
+  }
+
+  u64 slot_of(u64 pair) const {
+    u64 at = mix64(pair) & (slots_.size() - 1);
+    while (slots_[at] != kFree && slots_[at] != pair) at = (at + 1) & (slots_.size() - 1);
+    return at;
+  }
+
+  void grow() {
+    const std::vector<u64> before =
+        std::exchange(slots_, std::vector<u64>(std::max<u64>(64, 2 * slots_.size()), kFree));
+    for (const u64 pair : before)
+      if (pair != kFree) slots_[slot_of(pair)] = pair;
+  }
+
+  std::vector<u64> slots_;
+  u64 size_ = 0;
+};
+
+/// Finds documents of one key. Entries are thrown into parts that a core's own cache holds, by the leading bits of
+/// their keys; in a part only those are sorted whose slot of a small table is hit twice. Keeps its memory.
+class Grouping {
+ public:
+  /// Calls visit(documents) for each key that two or more of `members` have in a band, which stand in their order.
+  template <class Visit>
+  void each_bucket(const BandTable& table, u32 band, std::span<const u32> members, const Visit& visit) {
+    scatter(table.keys.subspan(band * table.order.size(), table.order.size()), members);
+    u64 first = 0;
+    for (u64 part = 0; part < u64{1} << part_bits_; ++part) {
+      keep_repeated({&entries_[first], ends_[part] - first});
+      first = ends_[part];
+      visit_buckets(visit);
+    }
+  }
+
+ private:
+  static constexpr u64 kPart = 2048;    // entries of a part, about
+  static constexpr u64 kSlots = 8;      // of the table, for each of them
+  static constexpr int kMostBits = 11;  // of the number of parts: more are too many places to write to by turns
+
+  void scatter(std::span<const u32> keys, std::span<const u32> members) {
+    part_bits_ = std::min(kMostBits, static_cast<int>(std::bit_width(members.size() / kPart)));
+    const int shift = 32 - part_bits_;
+    const auto part_of = [=](u32 key) { return u64{key} >> shift; };
+    ends_.assign((u64{1} << part_bits_) + 1, 0);
+    for (const u32 document : members) ++ends_[part_of(keys[document]) + 1];
+    std::partial_sum(ends_.begin(), ends_.end(), ends_.begin());
+    entries_.resize(std::max(entries_.size(), members.size() + 1));
+    for (const u32 document : members) entries_[ends_[part_of(keys[document])]++] = entry_of(keys[document], document);
+  }
+
+  void keep_repeated(std::span<const Entry> part) {
+    const u64 slots = std::bit_ceil(std::clamp<u64>(kSlots * part.size(), 64, kSlots * kPart));
+    const auto slot_of = [&](Entry entry) { return (entry >> 32) & (slots - 1); };
+    hits_.assign(slots, 0);
+    for (const Entry entry : part) hits_[slot_of(entry)] = static_cast<u8>(hits_[slot_of(entry)] << 1 | 1);
+    repeated_.resize(std::max(repeated_.size(), part.size()));
+    u64 kept = 0;
+    for (const Entry entry : part) {
+      repeated_[kept] = entry;
+      kept += hits_[slot_of(entry)] > 1;
+    }
+    sorted_.resize(kept);
+    sort_spread({repeated_.data(), kept}, sorted_, part_bits_);
+  }
+
+  template <class Visit>
+  void visit_buckets(const Visit& visit) {
+    for (u64 first = 0, last = 0; first < sorted_.size(); first = last) {
+      while (last < sorted_.size() && key_of(sorted_[last]) == key_of(sorted_[first])) ++last;
+      if (last - first < 2) continue;
+      bucket_.clear();
+      for (u64 i = first; i < last; ++i) bucket_.push_back(document_of(sorted_[i]));
+      visit(std::span<const u32>(bucket_));
+    }
+  }
+
+  int part_bits_ = 0;
+  std::vector<u64> ends_;  // of each part
+  std::vector<Entry> entries_, repeated_, sorted_;
+  std::vector<u8> hits_;
+  std::vector<u32> bucket_;
 };
 
 /// Pairs of the buckets of some bands.
 class Bucketing {
  public:
-  Bucketing(const BandTable& table, u32 limit) : table_(table), n_(table.order.size()), limit_(limit) {}
+  Bucketing(const BandTable& table, u32 limit) : table_(table), limit_(limit) {}
 
   void band(u32 band, std::span<const u32> members) {
-    std::vector<Entry> entries;
-    fill(entries, band, members);
-    each_bucket(entries, [&](std::span<const u32> bucket) { bucket_of(band, bucket); });
+    grouping_.each_bucket(table_, band, members, [&](std::span<const u32> bucket) { bucket_of(band, bucket); });
   }
 
-  PairList pairs;
+  PairSet pairs;
   bool complete = true;
 
  private:
@@ -85,32 +158,11 @@ class Bucketing {
     }
     complete = false;
     neighbours(band, bucket);
-    std::vector<Entry> entries;
     for (u32 second = 0; second < table_.bands; ++second) {
       if (second == band) continue;
-      fill(entries, second, bucket);
-      each_bucket(entries, [&](std::span<const u32> part) {
+      second_grouping_.each_bucket(table_, second, bucket, [&](std::span<const u32> part) {
         if (part.size() <= std::max(limit_ / kSmaller, kNeighbours)) all_pairs(part);
       });
-    }
-  }
-
-  void fill(std::vector<Entry>& entries, u32 band, std::span<const u32> members) {
-    entries.clear();
-    entries.reserve(members.size());
-    for (const u32 document : members) entries.push_back(entry_of(table_.keys[band * n_ + document], document));
-    sort_entries(entries, scratch_);
-  }
-
-  template <class Visit>
-  static void each_bucket(const std::vector<Entry>& entries, const Visit& visit) {
-    std::vector<u32> bucket;
-    for (u64 first = 0, last = 0; first < entries.size(); first = last) {
-      while (last < entries.size() && key_of(entries[last]) == key_of(entries[first])) ++last;
-      if (last - first < 2) continue;
-      bucket.clear();
-      for (u64 i = first; i < last; ++i) bucket.push_back(document_of(entries[i]));
-      visit(std::span<const u32>(bucket));
     }
   }
 
@@ -130,9 +182,8 @@ class Bucketing {
   }
 
   const BandTable& table_;
-  u64 n_;
   u32 limit_;
-  std::vector<Entry> scratch_;
+  Grouping grouping_, second_grouping_;
 };
 
 void check(const BandTable& table, std::span<const u32> members, u32 limit) {
@@ -151,7 +202,6 @@ Candidates candidate_pairs(const BandTable& table, std::span<const u32> members,
   std::vector<Bucketing> parts(std::clamp<u32>(threads, 1, std::max(table.bands, 1U)), Bucketing(table, limit));
   split_over_threads(table.bands, static_cast<u32>(parts.size()), [&](u32 part, u64 first, u64 last) {
     for (u64 band = first; band < last; ++band) parts[part].band(static_cast<u32>(band), members);
-    parts[part].pairs.compact();
   });
   for (std::size_t part = 1; part < parts.size(); ++part) {
     parts[0].pairs.add(parts[part].pairs);

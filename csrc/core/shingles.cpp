@@ -11,6 +11,7 @@
 
 #include "error.hpp"
 #include "lowercase.hpp"
+#include "vector_clones.hpp"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -41,7 +42,37 @@ u64 spaces_of_block(const char* bytes) {
 }
 #endif
 
-bool all_ascii(const char* text, u64 length) {
+/// Writes where a word begins behind each space of bytes[0, size), which whole blocks may be read of; returns the end
+/// of what was written. Up to three entries behind it are written to as well, so that few branches depend on the text.
+CUVEE_VECTOR_CLONES u32* places_after_spaces(const char* bytes, u64 size, u32* out) {
+  constexpr u64 kLast = u64{1} << 63;  // stands for the place of what is written too much
+  for (u64 at = 0; at < size; at += kBlock) {
+    u64 mask = spaces_of_block(bytes + at);
+    u32* const end = out + std::popcount(mask);
+    do {
+      for (int i = 0; i < 4; ++i, mask &= mask - 1)
+        *out++ = static_cast<u32>(at) + static_cast<u32>(std::countr_zero(mask | kLast)) + 1;
+    } while (out < end);
+    out = end;
+  }
+  return out;
+}
+
+/// Copies ASCII, makes every space ' ' and adds `to_lower` to capitals. Returns whether spaces are left to collapse.
+CUVEE_VECTOR_CLONES bool copy_with_spaces(const u8* from, u8* to, u64 length, u8 to_lower) {
+  for (u64 i = 0; i < length; ++i) {
+    const u8 c = from[i];
+    const bool space = (c == ' ') | (static_cast<u8>(c - 9) < 5) | (static_cast<u8>(c - 0x1c) < 4);
+    const bool upper = static_cast<u8>(c - 'A') < 26;
+    to[i] = space ? u8{' '} : static_cast<u8>(c + (upper ? to_lower : 0));
+  }
+  if (length == 0) return false;
+  u8 doubles = static_cast<u8>((to[0] == ' ') | (to[length - 1] == ' '));
+  for (u64 i = 1; i < length; ++i) doubles |= static_cast<u8>((to[i] == ' ') & (to[i - 1] == ' '));
+  return doubles != 0;
+}
+
+CUVEE_VECTOR_CLONES bool all_ascii(const char* text, u64 length) {
   u8 seen = 0;
   for (u64 i = 0; i < length; ++i) seen |= static_cast<u8>(text[i]);
   return seen < 0x80;
@@ -133,20 +164,9 @@ void Shingler::copy_utf8(const u8* at, u64 length) {
 /// Copies, lower-cases and makes every space ' '. Returns whether spaces are left to collapse.
 bool Shingler::copy_ascii(const char* text, u64 length) {
   bytes_.resize(std::max<u64>(bytes_.size(), length + kBlock));
-  const auto* from = reinterpret_cast<const u8*>(text);
-  auto* to = reinterpret_cast<u8*>(bytes_.data());
-  const u8 to_lower = rule_.lowercase ? 32 : 0;
-  for (u64 i = 0; i < length; ++i) {
-    const u8 c = from[i];
-    const bool space = (c == ' ') | (static_cast<u8>(c - 9) < 5) | (static_cast<u8>(c - 0x1c) < 4);
-    const bool upper = static_cast<u8>(c - 'A') < 26;
-    to[i] = space ? u8{' '} : static_cast<u8>(c + (upper ? to_lower : 0));
-  }
   size_ = length;
-  if (length == 0) return false;
-  u8 doubles = static_cast<u8>((to[0] == ' ') | (to[length - 1] == ' '));
-  for (u64 i = 1; i < length; ++i) doubles |= static_cast<u8>((to[i] == ' ') & (to[i - 1] == ' '));
-  return doubles != 0;
+  return copy_with_spaces(reinterpret_cast<const u8*>(text), reinterpret_cast<u8*>(bytes_.data()), length,
+                          rule_.lowercase ? 32 : 0);
 }
 
 void Shingler::collapse_spaces() {
@@ -190,11 +210,8 @@ void Shingler::append_point(u32 point) {
 void Shingler::find_words() {
   std::memset(bytes_.data() + size_, 0, kBlock);
   begins_.resize(std::max<u64>(begins_.size(), size_ / 2 + 2 + kBlock));  // a word and its space are two bytes at least
-  u32* out = begins_.data();
-  *out++ = 0;
-  for (u64 at = 0; at < size_; at += kBlock)
-    for (u64 mask = spaces_of_block(bytes_.data() + at); mask != 0; mask &= mask - 1)
-      *out++ = static_cast<u32>(at) + static_cast<u32>(std::countr_zero(mask)) + 1;
+  begins_[0] = 0;
+  u32* out = places_after_spaces(bytes_.data(), size_, begins_.data() + 1);
   units_ = static_cast<u64>(out - begins_.data());
   *out = static_cast<u32>(size_) + 1;
 }
@@ -220,32 +237,37 @@ void insertion_sort(std::span<u64> values) {
   }
 }
 
-/// Sorts by the leading bits into about as many buckets as there are values; few are then out of place.
-void sort_spread(std::span<u64> values, std::vector<u64>& scratch) {
-  constexpr u64 kFewest = 32, kMost = u64{1} << 14;
-  if (values.size() <= kFewest) {
-    insertion_sort(values);
-    return;
-  }
-  if (values.size() > kMost) {
-    std::ranges::sort(values);
-    return;
-  }
-  const int shift = 64 - static_cast<int>(std::bit_width(values.size() - 1));
-  std::array<u32, kMost + 1> ends;  // of each bucket
-  std::fill_n(ends.begin(), (u64{1} << (64 - shift)) + 1, 0);
-  for (const u64 value : values) ++ends[(value >> shift) + 1];
-  for (u64 bucket = 1; bucket <= u64{1} << (64 - shift); ++bucket) ends[bucket] += ends[bucket - 1];
-  scratch.assign(values.begin(), values.end());
-  for (const u64 value : scratch) values[ends[value >> shift]++] = value;
-  insertion_sort(values);
-}
-
 }  // namespace
 
-u64 sort_distinct(std::span<u64> hashes, std::vector<u64>& scratch) {
-  sort_spread(hashes, scratch);
-  return static_cast<u64>(std::ranges::unique(hashes).begin() - hashes.begin());
+void sort_spread(std::span<const u64> values, std::span<u64> out, int common) {
+  constexpr u64 kFewest = 32, kMost = u64{1} << 14;
+  if (values.size() <= kFewest || values.size() > kMost) {
+    std::ranges::copy(values, out.begin());
+    if (values.size() > kMost)
+      std::ranges::sort(out);
+    else
+      insertion_sort(out);
+    return;
+  }
+  const int bits = static_cast<int>(std::bit_width(values.size() - 1));
+  const auto bucket_of = [=](u64 value) { return value << common >> (64 - bits); };
+  std::array<u32, kMost + 1> ends;  // of each bucket
+  std::fill_n(ends.begin(), (u64{1} << bits) + 1, 0);
+  for (const u64 value : values) ++ends[bucket_of(value) + 1];
+  for (u64 bucket = 1; bucket <= u64{1} << bits; ++bucket) ends[bucket] += ends[bucket - 1];
+  for (const u64 value : values) out[ends[bucket_of(value)]++] = value;
+  insertion_sort(out);
+}
+
+u64 sort_distinct(std::span<const u64> hashes, std::span<u64> out) {
+  sort_spread(hashes, out.first(hashes.size()));
+  u64 kept = 0, last = hashes.empty() ? 0 : ~out[0];
+  for (u64 i = 0; i < hashes.size(); ++i) {
+    const u64 hash = out[i];
+    kept += hash != last;
+    out[kept - 1] = last = hash;
+  }
+  return kept;
 }
 
 }  // namespace cuvee

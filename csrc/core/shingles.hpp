@@ -57,7 +57,13 @@ class Shingler {
   std::vector<u64> hashes_;
 };
 
-/// Sorts hashes and removes repeats; returns how many are left in front. Fast because hashes are spread evenly.
-u64 sort_distinct(std::span<u64> hashes, std::vector<u64>& scratch);
+/// Writes numbers to `out`, of their size, sorted. They should be spread evenly but for their first `common` bits,
+/// which all share: the next bits put them into about as many buckets as there are numbers, so that few are then out of
+/// place.
+void sort_spread(std::span<const u64> values, std::span<u64> out, int common = 0);
+
+/// Writes hashes to the front of `out` sorted and without repeats; returns how many are left. `out` must have room for
+/// all of them. Fast because hashes are spread evenly.
+u64 sort_distinct(std::span<const u64> hashes, std::span<u64> out);
 
 }  // namespace cuvee

@@ -57,6 +57,19 @@ TEST(Shingles, LongTextsAreSplitAsShortOnesAre) {
   }
 }
 
+TEST(Shingles, WordsOfOneLetterAreAllFound) {
+  for (const std::size_t words : {31, 32, 33, 64, 500}) {
+    std::string text;
+    std::vector<u64> each;
+    for (std::size_t i = 0; i < words; ++i) {
+      const std::string word(1, static_cast<char>('a' + i % 26));
+      text += word + " ";
+      each.push_back(hashes(word)[0]);
+    }
+    EXPECT_EQ(hashes(text, {.size = 1}), each);
+  }
+}
+
 TEST(Shingles, EncodingsOfOneTextAgree) {
   const std::u16string wide = u"Größe  ΔX \xd800 y";
   std::vector<u32> wider(wide.begin(), wide.end());
@@ -82,15 +95,25 @@ TEST(Shingles, AShortTextIsOneShingleAndAnEmptyOneNone) {
 }
 
 TEST(SortDistinct, SortsAnyNumberOfAnyHashes) {
-  std::vector<u64> scratch;
   for (const u64 n : {0, 1, 2, 31, 33, 100, 5000, 40000}) {
     for (const u64 kinds : {u64{1}, u64{7}, 2 * n + 1}) {
       std::vector<u64> values;
       for (u64 i = 0; i < n; ++i) values.push_back(mix64((i * i + 3) % kinds));
       const std::set<u64> expected(values.begin(), values.end());
-      values.resize(sort_distinct(values, scratch));
-      EXPECT_TRUE(std::ranges::equal(values, expected)) << n << ' ' << kinds;
+      std::vector<u64> sorted(n);
+      sorted.resize(sort_distinct(values, sorted));
+      EXPECT_TRUE(std::ranges::equal(sorted, expected)) << n << ' ' << kinds;
     }
+  }
+}
+
+TEST(SortSpread, LeavesOutTheBitsThatAllShare) {
+  for (const int common : {0, 5, 21}) {
+    std::vector<u64> values = some_hashes(1, 3000), sorted(3000);
+    for (u64& value : values) value = common == 0 ? value : value >> common | u64{1} << 63;
+    sort_spread(values, sorted, common);
+    std::ranges::sort(values);
+    EXPECT_EQ(sorted, values) << common;
   }
 }
 
@@ -188,6 +211,33 @@ TEST(CandidatePairs, AreAllThatAgreeInABand) {
   }
   const std::vector<u32> few{0, 1250, 7};
   EXPECT_EQ(candidate_pairs(documents.table(), few, 16, 1).pairs, (std::vector<Pair>{{0, 1250}}));
+}
+
+TEST(CandidatePairs, AreThoseOfEveryPairCompared) {
+  // several parts; in the last band all keys are in one of them
+  constexpr u32 kDocuments = 9000, kBands = 3;
+  Documents documents(kDocuments, 1, kBands);
+  for (u64 i = 0; i < documents.keys.size(); ++i) {
+    const u32 drawn = static_cast<u32>(mix64(i) % (kDocuments * 4));
+    documents.keys[i] = i < 2 * kDocuments ? drawn * 0x9e3779b1 : drawn;
+  }
+  std::set<Pair> expected;
+  std::vector<u32> members;
+  for (u32 i = 0; i < kDocuments; ++i)
+    if (i % 7 != 3) members.push_back(i);
+  for (u32 band = 0; band < kBands; ++band) {
+    std::map<u32, std::vector<u32>> buckets;
+    for (const u32 document : members) buckets[documents.keys[band * kDocuments + document]].push_back(document);
+    for (const auto& [key, bucket] : buckets)
+      for (std::size_t j = 1; j < bucket.size(); ++j)
+        for (std::size_t i = 0; i < j; ++i) expected.emplace(bucket[i], bucket[j]);
+  }
+  for (const u32 threads : {1U, 2U, 5U}) {
+    const auto found = candidate_pairs(documents.table(), members, 16, threads);
+    EXPECT_TRUE(found.complete);
+    EXPECT_TRUE(std::ranges::equal(found.pairs, expected));
+  }
+  EXPECT_GT(expected.size(), 2000U);
 }
 
 TEST(CandidatePairs, GrowWithTheDocumentsInALargeBucket) {

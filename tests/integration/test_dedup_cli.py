@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ from near_duplicates import edited_corpus, exact_pairs, jaccard, shingles
 datasets = pytest.importorskip("datasets")
 
 DOCUMENTS = edited_corpus(600)
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "dedup.md"
 PARTS = {"web": DOCUMENTS[:300], "books": DOCUMENTS[250:520], "test": DOCUMENTS[510:]}
 ON_TWO_WORKERS = """
 import sys
@@ -84,11 +87,82 @@ def test_receipt_is_the_same_bytes_every_time(data: Path) -> None:
     assert run("mix.json", "--json", "--work-folder", "work") == first
 
 
-def test_table_names_sources_and_shares(data: Path) -> None:
+def rows_of(printed: str, *names: str) -> list[list[str]]:
+    """Return the rows of tables that begin with these names, without them."""
+    lines = [line.split() for line in printed.splitlines()]
+    return [line[len(names) :] for line in lines if line[: len(names)] == list(names)]
+
+
+def test_tables_say_what_sources_have_and_share(data: Path) -> None:
+    receipt = json.loads(run("mix.json", "--evaluation", "test=test.jsonl", "--json"))
     printed = run("mix.json", "--evaluation", "test=test.jsonl")
-    assert "660 documents" in printed
-    assert "in test" in printed
-    assert [line.split()[1] for line in printed.splitlines() if line.split()[:1] == ["web"]] == ["300"]
+    *sources, test = receipt["sources"]
+    keys = ("documents", "near_duplicates", "exact_copies", "kept")
+    for source in sources:
+        assert rows_of(printed, source["name"])[0] == [str(source[key]) for key in keys]
+    assert rows_of(printed, "total") == [[str(sum(source[key] for source in sources)) for key in keys]]
+    assert "570 documents of 2 sources: " in printed
+    web_in_books, books_in_web = receipt["overlap"]["documents"][0][1], receipt["overlap"]["documents"][1][0]
+    assert rows_of(printed, "web", "books") == [
+        [str(web_in_books), f"({web_in_books / 300:.2%})", str(books_in_web), f"({books_in_web / 270:.2%})"]
+    ]
+    in_test = receipt["overlap"]["documents"][1][2]
+    assert rows_of(printed, "books", "test")[0][:2] == [str(in_test), f"({in_test / 270:.2%})"]
+    assert printed.index("books   test") < printed.index("web     books")  # what is tested on comes first
+    assert test["evaluation"]
+    for column in ("alike", "copies", "stay", "next"):
+        assert f"\n{column:11}" in printed
+    assert f"--drop FOLDER writes a manifest of the {rows_of(printed, 'total')[0][3]} documents that stay" in (
+        " ".join(printed.split())
+    )
+
+
+def test_a_set_that_nothing_is_like_is_said_to_be_clean(data: Path) -> None:
+    (data / "new.jsonl").write_text('{"text": "nobody wrote this before, in no source at all"}\n')
+    printed = run("mix.json", "--evaluation", "test=test.jsonl", "--evaluation", "new=new.jsonl")
+    assert "no document of a source is like one of new\n" in printed
+    assert rows_of(printed, "books", "test")
+    assert not rows_of(printed, "books", "new")
+
+
+def test_the_page_shows_what_the_command_prints(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, shown = PAGE.read_text().split(
+        "cuvee dedup examples/data/mix.json --evaluation test=test.jsonl\n```\n\n```text\n"
+    )
+    rows = (ROOT / "examples/data/facts.jsonl").read_text().splitlines()
+    (data / "test.jsonl").write_text("\n".join(rows[-20:]))
+    printed = run(str(ROOT / "examples/data/mix.json"), "--evaluation", "test=test.jsonl")
+    assert shown.split("```")[0].strip().splitlines() == [line.rstrip() for line in printed.strip().splitlines()]
+
+
+def test_the_page_has_its_commands_in_fences() -> None:
+    text = re.sub(r"^```.*?^```$", "", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^ +.*\bcuvee .*$", text, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_tables_fit_the_terminal_with_all_of_every_name(
+    data: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    document = json.loads((data / "mix.json").read_text())
+    names = [
+        "web",
+        "organisation/a_dataset_with_a_long_name:train[:50%]",
+        *(f"more-of-the-books-{i}" for i in range(6)),
+    ]
+    document["sources"] = [
+        {"name": name, "path": f"{'books' if i else 'web'}.jsonl", "weight": 1} for i, name in enumerate(names)
+    ]
+    (data / "mix.json").write_text(json.dumps(document))
+    printed = run("mix.json")
+    assert max(map(len, printed.splitlines())) <= width
+    assert "…" not in printed
+    assert "2,190" in printed  # the total of documents
+    folded = [line.split("  ")[0].strip() for line in printed.splitlines()]
+    assert all(name in "".join(folded) for name in names)
+    assert "and 8 pairs with less, which --json has" in printed  # of 28, in which all books are
 
 
 def test_the_rows_that_stay_are_a_manifest(data: Path) -> None:
@@ -148,16 +222,23 @@ def test_a_manifest_over_kept_rows_is_another_mixture(data: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--threshold", "2"], "threshold must be a number in [0.01, 1], but got 2.0"),
+        (["--threshold", "2"], 'error: --threshold must be a number in [0.01, 1], but got "2"\n'),
+        (["--threshold", "abc"], 'error: --threshold must be a number in [0.01, 1], but got "abc"\n'),
+        (["--threshold", "nan"], 'error: --threshold must be a number in [0.01, 1], but got "nan"\n'),
         (["--shingle", "letters"], "--shingle must be words or characters, but got 'letters'"),
         (["--shingle-size", "0"], "--shingle-size must be an integer in [1, 2**31), but got"),
         (["--memory-limit", "much"], "--memory-limit must be bytes, such as 500M or 4G, but got 'much'"),
         (["--engine", "spark"], "--engine must be local or ray, but got 'spark'"),
-        (["--column", "txt"], "the column of documents must be one of ['id', 'text'], but got 'txt'; did you mean"),
+        (["--column", "txt"], "source 'web': --column must be one of ['id', 'text'], but got 'txt'; did you mean"),
         (["--column", "id"], "row 0: must hold a string, but got 0"),
         (["--evaluation", "test.jsonl"], "--evaluation must be NAME=PATH, but got 'test.jsonl'"),
-        (["--evaluation", "web=test.jsonl"], "evaluation sets must have other names than sources, but got ['web']"),
-        (["--evaluation", "t=none.jsonl"], "path must be a file or folder that exists"),
+        (
+            ["--evaluation", "web=test.jsonl"],
+            "error: --evaluation sets must have other names than sources, but got ['web']",
+        ),
+        (["--evaluation", "t=none.jsonl"], "error: --evaluation 't': path must be a file or folder that exists"),
+        (["--dataset-loader-fn", "none.py"], "error: --dataset-loader-fn must be a Python file that exists"),
+        (["--work-folder", "mix.json"], "error: --work-folder must be a folder, but got the file 'mix.json'"),
         (["--output", "web.jsonl"], "--output must not replace data, but got 'web.jsonl' of source 'web'"),
         (["--output", "mix.json"], "--output must be another file than the manifest"),
         (["--drop", "mix.json"], "--drop must be a folder, but got the file 'mix.json'"),
@@ -171,6 +252,27 @@ def test_what_is_wrong_is_told(
     assert (data / "web.jsonl").read_text().count("\n") == 299
 
 
+def test_paths_of_evaluation_sets_start_at_the_working_folder(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (data / "elsewhere").mkdir()
+    (data / "elsewhere" / "probe.jsonl").write_text(json.dumps({"text": PARTS["web"][7]}))
+    (data / "probe.jsonl").write_text('{"text": "beside the manifest"}')
+    monkeypatch.chdir(data / "elsewhere")
+    receipt = json.loads(run("../mix.json", "--evaluation", "probe=probe.jsonl", "--json"))
+    assert receipt["overlap"]["documents"][2][0] == 1
+
+
+def test_a_work_folder_of_others_is_told(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("mix.json", "--work-folder", "work")
+    assert main(["dedup", "mix.json", "--work-folder", "work", "--threshold", "0.9"]) == 2
+    assert "error: --work-folder must be that of the same documents and settings" in capsys.readouterr().err
+
+
+def test_columns_that_could_be_meant_are_to_be_named(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data / "web.jsonl").write_text('{"one": "a", "two": "b"}')
+    assert main(["dedup", "mix.json"]) == 2
+    assert "but got ['one', 'two']; name it with --column" in capsys.readouterr().err
+
+
 def test_nothing_is_written_over_what_is_read(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("mix.json", "--drop", "kept")
     assert main(["dedup", "kept/mix.deduplicated.json", "--drop", "kept"]) == 2
@@ -180,7 +282,9 @@ def test_nothing_is_written_over_what_is_read(data: Path, capsys: pytest.Capture
 def test_a_source_that_would_be_empty_is_told(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (data / "books.jsonl").write_text(json.dumps({"id": 0, "text": PARTS["web"][0]}))
     assert main(["dedup", "mix.json", "--drop", "kept"]) == 2
-    assert "source 'books': at least one row must stay" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "source 'books': at least one row must stay" in said
+    assert "or take --keep first where it comes before the others" in said
     assert not (data / "kept").exists()
 
 
@@ -240,4 +344,4 @@ def test_without_ray_the_engine_is_told(
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "ray.data", None)
     assert main(["dedup", "mix.json", "--engine", "ray"]) == 2
-    assert "engine ray must have the package ray" in capsys.readouterr().err
+    assert "error: --engine ray must have the package ray" in capsys.readouterr().err

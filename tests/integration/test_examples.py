@@ -16,6 +16,7 @@ TOOLS = {"make_data", "picture", "tiny_model"}  # makes the data; draws for the 
 SAYS = {
     "online_mixing": "stopped half-way, and went on with the same rows and weights",
     "curriculum": "40,000 45,000                   90.00%   90.00%",
+    "deduplicate": r"documents 0 and 2 are alike: 0\.75\n(.*\n)+10 of 11 rows .* in facts\n(.*\n)+3,817 rows are left",
     "dataloader": "functions: 2000 rows",
     "distributed_sampler": "together the ranks saw every position once",
     "replay": "11 updates; all 30,000 rows came as the replay says",

@@ -9,6 +9,7 @@ import pytest
 
 from cuvee import _core
 from cuvee.dedup import NearDuplicates, Rule, estimate_near_duplicate_rate, near_duplicates, overlap_matrix
+from cuvee.dedup.local import _SETS, _parts
 from cuvee.errors import CuveeError, SourceError, StateError
 from near_duplicates import edited_corpus, exact_pairs, jaccard, lower, shingles
 
@@ -249,6 +250,33 @@ def test_arrays_in_files_give_the_same(tmp_path: Path) -> None:
     assert same(near_duplicates(CORPUS, memory_limit=0), near_duplicates(CORPUS))
 
 
+@pytest.mark.parametrize("shingles", [1, 3000, 10**9])
+def test_pairs_are_verified_in_parts_of_any_size(shingles: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, told = near_duplicates(CORPUS), []
+    monkeypatch.setattr("cuvee.dedup.local._SETS", shingles)
+    for form in (CORPUS, iter(CORPUS)):
+        told.clear()
+        found = near_duplicates(form, threads=2, progress=lambda *told_now: told.append(told_now))
+        assert same(found, expected)
+        parts = [done for stage, done, _ in told if stage == "pairs"]
+        assert parts == sorted(set(parts))
+        assert parts[-1] == told[-1][2] > 100
+        assert len(parts) == 1 if shingles == 10**9 else len(parts) > 5
+
+
+def test_parts_keep_linked_documents_together() -> None:
+    pairs = np.array([[0, 9], [2, 4], [3, 9], [4, 7], [5, 6]])
+    assert _parts(pairs[:0], np.ones(10, np.int64)) == []
+    parts = _parts(pairs, np.full(10, _SETS // 2))
+    assert [(documents.tolist(), which.tolist()) for documents, which in parts] == [
+        ([0, 3, 9], [0, 2]),
+        ([2, 4, 7], [1, 3]),
+        ([5, 6], [4]),
+    ]
+    parts = _parts(pairs, np.full(10, _SETS // 4))
+    assert [documents.tolist() for documents, _ in parts] == [[0, 2, 3, 4, 7, 9], [5, 6]]
+
+
 def test_work_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = edited_corpus(700) * 30  # several blocks
 
@@ -264,15 +292,20 @@ def test_work_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Monke
 
     seen: list[tuple[str, int]] = []
     monkeypatch.setattr("cuvee.dedup.local._MARKED", 1)
+    monkeypatch.setattr("cuvee.dedup.local._SETS", 3000)
     with pytest.raises(StoppedError):
         near_duplicates(documents, work_folder=tmp_path, progress=stop_at("sketches", 16_000))
     with pytest.raises(StoppedError):
-        near_duplicates(documents, work_folder=tmp_path, progress=stop_at("pairs", 0))
+        near_duplicates(documents, work_folder=tmp_path, progress=stop_at("pairs", 50))
     found = near_duplicates(
         documents, work_folder=tmp_path, progress=lambda stage, done, of: seen.append((stage, done))
     )
-    assert "sketches" not in {stage for stage, _ in seen}
+    assert {stage for stage, _ in seen} == {"pairs"}
+    assert seen[0][1] > 50
     assert same(found, near_duplicates(documents))
+    (tmp_path / "work.json").write_text((tmp_path / "work.json").read_text().replace('"format": 2', '"format": 1'))
+    with pytest.raises(StateError, match="work folder must be that of the same documents and settings"):
+        near_duplicates(documents, work_folder=tmp_path)
     with pytest.raises(StateError, match="work folder must be that of the same documents and settings"):
         near_duplicates(documents, work_folder=tmp_path, shingle_size=4)
     with pytest.raises(StateError, match="work folder must be"):

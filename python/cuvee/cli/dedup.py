@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -12,17 +11,26 @@ import typer
 
 from cuvee.errors import CuveeError, ManifestError
 
-from .inputs import LoaderOption, check_not_read, integer, same_place
-from .output import console, number, percent, plural, print_json, working
+from .inputs import LoaderOption, check_not_read, integer, options_named, real, same_place
+from .output import console, print_json
 
 if TYPE_CHECKING:
-    from cuvee.dedup.comparison import Progress
     from cuvee.dedup.receipt import Deduplication, Engine
     from cuvee.dedup.result import Keep
     from cuvee.dedup.rule import Shingle
+    from cuvee.manifest import Manifest
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_STAGES = {"sketches": "Reading documents", "sets": "Reading candidates", "pairs": "Verifying pairs"}
+_TYPED = {  # how errors call what was given -> how it was given
+    "the column of documents": "--column",
+    "name the column": "name it with --column",
+    "evaluation sets must have": "--evaluation sets must have",
+    "work folder must": "--work-folder must",
+    "engine ray": "--engine ray",
+    "folder must not be that of indexes": "--drop must not be the folder of indexes",
+    'keep the "first"': "take --keep first",
+    "loader must": "--dataset-loader-fn must",
+}
 
 
 def _bytes(text: str) -> int:
@@ -56,7 +64,10 @@ EvaluationOption = Annotated[
     ),
 ]
 ThresholdOption = Annotated[
-    float, typer.Option("--threshold", metavar="J", help="Least Jaccard similarity of near-duplicates.")
+    float,
+    typer.Option(
+        "--threshold", metavar="J", parser=real(0.01, 1), help="Least Jaccard similarity of near-duplicates, 0.01..1."
+    ),
 ]
 ShingleOption = Annotated[
     str,
@@ -160,10 +171,10 @@ def dedup(
 
     Example: cuvee dedup mix.json --evaluation test=test.jsonl --drop kept
     """
-    from cuvee.dedup.receipt import deduplicate
     from cuvee.dedup.rule import Rule
     from cuvee.manifest import load
-    from cuvee.sources import load_function
+
+    from .dedup_view import print_receipt
 
     rule = Rule(
         threshold=threshold,
@@ -175,31 +186,42 @@ def dedup(
     )
     sets = _evaluation_sets(evaluation or [])
     document = load(manifest)
-    _check_outputs(output, drop, manifest)
+    _check_outputs(output, drop, manifest, work_folder)
     for path in _files(output, drop):
         check_not_read(path, document, loader)
-    with _showing() as progress:
-        found = deduplicate(
+    with options_named(_TYPED | {f"source {name!r}": f"--evaluation {name!r}" for name in sets}):
+        found = _compared(
             document,
+            loader,
             rule=rule,
             keep=cast("Keep", keep),
             evaluation=sets,
             column=column,
-            loader=None if loader is None else load_function(loader),
             engine=cast("Engine", engine),
             threads=threads,
             work_folder=work_folder,
             memory_limit=memory_limit,
-            progress=progress,
         )
-    receipt = found.receipt()
-    written = _written(found, receipt, output, drop)
+        receipt = found.receipt()
+        written = _written(found, receipt, output, drop)
     if json:
         print_json(receipt)
         return
-    _print_receipt(receipt)
+    print_receipt(receipt, dropped=drop is not None)
     for path in written:
         console().print(f"Written to {path}", soft_wrap=True)
+
+
+def _compared(document: Manifest, loader: str | None, **settings: Any) -> Deduplication:
+    """Compare all documents; the user's loader may print, which then goes to stderr."""
+    from cuvee.dedup.receipt import deduplicate
+    from cuvee.sources import load_function
+
+    from .dedup_view import progress
+
+    with progress() as watch:
+        function = None if loader is None else load_function(loader)
+        return deduplicate(document, loader=function, progress=watch, **settings)
 
 
 def _evaluation_sets(given: Sequence[str]) -> dict[str, str]:
@@ -214,7 +236,7 @@ def _evaluation_sets(given: Sequence[str]) -> dict[str, str]:
     return sets
 
 
-def _check_outputs(output: Path | None, drop: Path | None, manifest: Path) -> None:
+def _check_outputs(output: Path | None, drop: Path | None, manifest: Path, work_folder: Path | None) -> None:
     if output is not None and (output.is_dir() or (output.exists() and not output.is_file())):
         raise CuveeError(f"--output must be a regular file, but got {str(output)!r}")
     if output is not None and same_place(output, manifest):
@@ -223,6 +245,8 @@ def _check_outputs(output: Path | None, drop: Path | None, manifest: Path) -> No
         raise CuveeError(f"--drop must be a folder, but got the file {str(drop)!r}")
     if any(same_place(path, manifest) for path in _files(None, drop)):
         raise CuveeError(f"--drop must be another folder than that of the manifest, but got {str(drop)!r}")
+    if work_folder is not None and work_folder.exists() and not work_folder.is_dir():
+        raise CuveeError(f"--work-folder must be a folder, but got the file {str(work_folder)!r}")
 
 
 def _files(output: Path | None, drop: Path | None) -> list[Path]:
@@ -244,55 +268,3 @@ def _written(found: Deduplication, receipt: dict[str, Any], output: Path | None,
         write_atomically(output, (json.dumps(receipt, indent=2) + "\n").encode())
         written.append(output)
     return written
-
-
-@contextmanager
-def _showing() -> Iterator[Progress | None]:
-    """Show a bar for each stage on a terminal; the user's loader may print, which then goes to stderr."""
-    err = console(stderr=True)
-    if not err.is_terminal:
-        with working("Comparing"):
-            yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description:20}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True) as bars:
-        tasks: dict[str, Any] = {}
-
-        def show(stage: str, done: int, of: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(_STAGES[stage], total=of)
-            bars.update(tasks[stage], completed=done)
-
-        yield show
-
-
-def _print_receipt(receipt: dict[str, Any]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    out = console()
-    rule = receipt["rule"]
-    title = (
-        f"{plural(receipt['documents'], 'document')}: {percent(receipt['near_duplicate_rate'])} have a near-duplicate"
-    )
-    out.print()
-    out.print(Text(title, "bold"))
-    alike = f"alike: Jaccard {rule['threshold']:g} and more of {rule['shingle_size']} {rule['shingle']}"
-    largest = f", the largest of {number(receipt['largest_clusters'][0])}" if receipt["clusters"] else ""
-    found = f"{plural(receipt['pairs'], 'pair')} in {plural(receipt['clusters'], 'cluster')}{largest}"
-    out.print(f"{alike}; {found}", soft_wrap=True)
-    out.print()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    names = receipt["overlap"]["names"]
-    for heading in ("source", "documents", "near-duplicates", "copies", "kept", *(f"in {name}" for name in names)):
-        table.add_column(Text(heading), justify="left" if heading == "source" else "right")
-    for source, row in zip(receipt["sources"], receipt["overlap"]["documents"], strict=True):
-        shares = [percent(count / max(source["documents"], 1)) for count in row]
-        counts = [number(source[key]) for key in ("documents", "near_duplicates", "exact_copies", "kept")]
-        table.add_row(Text(source["name"]), *counts, *shares)
-    out.print(table)
-    if not receipt["pairs_complete"]:
-        out.print("Not every pair is listed: some documents have too many that are like them.", soft_wrap=True)

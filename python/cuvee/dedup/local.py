@@ -14,8 +14,9 @@ from .rule import Rule
 from .texts import BLOCK
 from .workspace import Workspace
 
-_MARKED = 16  # blocks between two notes of what is done
-_CHUNK = 1 << 20  # pairs verified at a time
+_FORMAT = 2  # of the files of a work folder
+_MARKED = 16  # blocks or parts between two notes of what is done
+_SETS = 1 << 21  # hashes of the sets that are held at a time, about: what a shared cache holds
 
 
 def compare(
@@ -73,7 +74,15 @@ class _Work:
                 "folder, but got none; save them as a dataset first, or leave the work folder out"
             )
         rule = self._rule
-        return {"sources": sources, **rule.shingling(), "bands": list(rule.bands), "seed": rule.seed, "block": BLOCK}
+        return {
+            "format": _FORMAT,
+            "sources": sources,
+            **rule.shingling(),
+            "bands": list(rule.bands),
+            "seed": rule.seed,
+            "block": BLOCK,
+            "sets": _SETS,
+        }
 
     def _sketches(self) -> tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.int64]]:
         """Return band keys uint32[bands, n], digests uint64[n, 2] and numbers of shingles int64[n]."""
@@ -98,35 +107,39 @@ class _Work:
 
     def _similarity(self, pairs: NDArray[np.int64], shingles: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the exact similarity of each pair, float64[p]."""
-        involved = np.zeros(len(self._corpus), bool)
-        involved[pairs.ravel()] = True
-        documents = np.flatnonzero(involved)
-        place = np.cumsum(involved, dtype=np.int64) - 1  # of each document's set among all sets
-        hashes, starts, sizes = self._sets(documents, shingles[documents])
-        similarity = np.empty(len(pairs))
-        for start in range(0, len(pairs), _CHUNK):
-            both = place[pairs[start : start + _CHUNK]]
+        similarity = self._space.array("similarity", (len(pairs),), np.float64)
+        parts = _parts(pairs, shingles)
+        most = max((int(shingles[documents].sum()) for documents, _ in parts), default=0)
+        hashes = self._space.array("sets", (most,), np.uint64)
+        place = np.empty(len(shingles), np.int64)  # of each document's set among those of the part
+        verified = 0
+        for part, (documents, which) in enumerate(parts, 1):
+            verified += len(which)
+            if part <= self._space.done("pairs"):
+                continue
+            place[documents] = np.arange(len(documents))
+            both = place[pairs[which]]
+            starts, sizes = self._sets(documents, shingles[documents], hashes)
             shared = _core.shared_hashes(hashes, starts, sizes, both, threads=self._threads)
-            similarity[start : start + _CHUNK] = jaccard(shared, sizes[both[:, 0]], sizes[both[:, 1]])
-            self._tell("pairs", start + len(both), len(pairs))
+            similarity[which] = jaccard(shared, sizes[both[:, 0]], sizes[both[:, 1]])
+            if part % _MARKED == 0:
+                self._space.mark("pairs", part)
+            self._tell("pairs", verified, len(pairs))
         return similarity
 
     def _sets(
-        self, documents: NDArray[np.int64], most: NDArray[np.int64]
-    ) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the sorted sets of shingles of some documents: hashes, where each set begins, and its size.
+        self, documents: NDArray[np.int64], most: NDArray[np.int64], hashes: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Write the sorted sets of shingles of some documents; return where in `hashes` each begins, and its size.
 
         Args:
             documents: rising.
             most: shingles of each, with repeats.
+            hashes: written to.
         """
         starts = np.concatenate([[0], np.cumsum(most)])
-        hashes = self._space.array("sets", (int(starts[-1]),), np.uint64)
-        sizes = self._space.array("sizes", (len(documents),), np.int64)
-        done = self._space.done("sets")
-        for block, first in enumerate(range(0, len(documents), BLOCK)):
-            if block < done:
-                continue
+        sizes = np.empty(len(documents), np.int64)
+        for first in range(0, len(documents), BLOCK):
             at = first
             for _, texts, rows in self._corpus.at(documents[first : first + BLOCK]):
                 room = starts[at : at + len(rows) + 1]
@@ -134,10 +147,35 @@ class _Work:
                     texts.at(rows), room, hashes, **self._rule.shingling(), threads=self._threads
                 )
                 at += len(rows)
-            if (block + 1) % _MARKED == 0:
-                self._space.mark("sets", block + 1)
-            self._tell("sets", at, len(documents))
-        return hashes, starts[:-1], sizes
+        return starts[:-1], sizes
+
+
+def _parts(pairs: NDArray[np.int64], shingles: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return parts of all pairs: the documents of each, rising, and which pairs are in it, rising.
+
+    Documents that pairs link are in one part, so that the set of each is needed once; more of them until there are
+    _SETS shingles.
+
+    Args:
+        pairs: int64[p, 2], documents.
+        shingles: int64[n], of each document.
+    """
+    if len(pairs) == 0:
+        return []
+    root = _core.connected(pairs, n=len(shingles))
+    involved = np.zeros(len(shingles), bool)
+    involved[pairs.ravel()] = True
+    documents = np.flatnonzero(involved)
+    documents = documents[np.argsort(root[documents], kind="stable")]  # linked ones side by side, their root first
+    is_root = root[documents] == documents
+    begins = np.cumsum(shingles[documents]) - shingles[documents]
+    part = (begins[is_root] // _SETS)[np.cumsum(is_root) - 1]
+    root[documents] = part  # not needed as it was from here on
+    part_of_pair = root[pairs[:, 0]]
+    which = np.argsort(part_of_pair, kind="stable")
+    grouped = np.split(documents, np.flatnonzero(np.diff(part)) + 1)
+    listed = np.split(which, np.flatnonzero(np.diff(part_of_pair[which])) + 1)
+    return [(np.sort(group), numbers) for group, numbers in zip(grouped, listed, strict=True)]
 
 
 def _in_memory(array: NDArray[Any]) -> NDArray[Any]:

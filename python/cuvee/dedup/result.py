@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,33 +152,47 @@ def _survivors(comparison: Comparison, root: NDArray[np.int64], keep: Keep, stay
     """Return the survivor of each document's cluster; by content alone where the longest stays."""
     sizes = np.bincount(root, minlength=len(root))
     members = np.flatnonzero(sizes[root] > 1)
+    members = members[np.argsort(root[members], kind="stable")]  # rising in each cluster
     goes = members < staying
     if keep == "longest":
         low, high = comparison.digests[members, 0], comparison.digests[members, 1]
-        order = np.lexsort((members, low, high, -comparison.shingles[members], goes, root[members]))
+        best = _least_of_each(root[members], goes, -comparison.shingles[members], high, low)
     else:
-        order = np.lexsort((members, goes, root[members]))
-    ranked = members[order]
-    is_first = np.ones(len(ranked), bool)
-    is_first[1:] = root[ranked[1:]] != root[ranked[:-1]]
+        best = _least_of_each(root[members], goes)
     chosen = np.arange(len(root))
-    chosen[root[ranked[is_first]]] = ranked[is_first]
+    chosen[root[members[best]]] = members[best]
     return chosen[root]
+
+
+def _least_of_each(group: NDArray[np.int64], *keys: NDArray[Any]) -> NDArray[np.int64]:
+    """Return which member of each group has the least keys, of which earlier ones decide first; of equals the first.
+
+    Args:
+        group: int64[m], of each member, rising.
+        keys: [m] each.
+    """
+    left = np.arange(len(group))
+    for key in keys:
+        begins = np.flatnonzero(np.diff(group[left], prepend=-1))
+        if len(begins) == len(left):
+            break
+        values = key[left]
+        least = np.minimum.reduceat(values, begins)
+        left = left[values == np.repeat(least, np.diff(begins, append=len(left)))]
+    return left[np.flatnonzero(np.diff(group[left], prepend=-1))]
 
 
 def _matches(comparison: Comparison, survivor: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return for each document that goes what it is most like; the survivor where that is as near as any."""
     n = comparison.documents
     match, similarity = np.full(n, -1, np.int64), np.zeros(n)
-    one = np.concatenate([comparison.pairs[:, 0], comparison.pairs[:, 1]])
-    other = np.concatenate([comparison.pairs[:, 1], comparison.pairs[:, 0]])
-    near = np.concatenate([comparison.similarity, comparison.similarity])
+    both = np.concatenate([comparison.pairs, comparison.pairs[:, ::-1]])
+    order = np.argsort(both[:, 0], kind="stable")
+    one, other = both[order].T
+    near = np.tile(comparison.similarity, 2)[order]
     away = comparison.first[survivor[one]] != other
     low, high = comparison.digests[other, 0], comparison.digests[other, 1]
-    order = np.lexsort((low, high, away, -near, one))
-    first_of_each = np.ones(len(order), bool)
-    first_of_each[1:] = one[order[1:]] != one[order[:-1]]
-    best = order[first_of_each]
+    best = _least_of_each(one, -near, away, high, low)
     match[one[best]], similarity[one[best]] = other[best], near[best]
     copies = np.flatnonzero(comparison.first != np.arange(n))
     match[copies], similarity[copies] = comparison.first[copies], 1.0

@@ -79,8 +79,9 @@ class ListTexts:
     def at(self, rows: range | NDArray[np.int64]) -> Block:
         """Return some documents, in the order asked for."""
         if isinstance(rows, range):
-            return list(self._data[rows.start : rows.stop])
-        return [self._data[row] for row in rows.tolist()]
+            part = self._data[rows.start : rows.stop]
+            return part if isinstance(part, list) else list(part)
+        return list(map(self._data.__getitem__, rows.tolist()))
 
     def identity(self) -> str | None:
         """Return a digest of all strings, None where there are others than strings."""
