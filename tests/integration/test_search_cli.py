@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,28 +20,11 @@ from cuvee import manifest
 from cuvee.cli import main
 from cuvee.search.receipt import Receipt
 from cuvee.search.storage import open_storage
+from searches import MIX, ROWS, SCORE, arguments, begun, receipt_in, write_folder
 
-SCORE = """
-import time
-from pathlib import Path
-
-BEST = {"a": 0.6, "b": 0.3, "c": 0.1}
-
-def score(weights, budget, seed):
-    with Path("begun").open("a") as file:
-        file.write(f"{sorted(weights.items())} {seed}\\n")
-    time.sleep(PAUSE)
-    return {name: 2 + (share - BEST[name]) ** 2 + seed % 97 / 1e4 for name, share in weights.items()}
-"""
-FAILING = "def score(weights, budget, seed):\n    raise ZeroDivisionError('no card')\n"
-MIX = {
-    "version": 1,
-    "seed": 42,
-    "exhaustion": "cycle",
-    "samples_per_epoch": 100,
-    "sources": [{"name": name, "path": f"{name}.jsonl", "weight": 1} for name in "abc"],
-}
-ROWS = {"a": 50, "b": 30, "c": 20}
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "search.md"
+HEADINGS = r"(domain)  +(recommended)  +(90% interval)  +(uniform)  +(proportional)"
 POSTGRES = next((str(path) for path in Path("/usr/lib/postgresql").glob("*/bin")), None) or (
     str(Path(shutil.which("initdb") or "").parent) if shutil.which("initdb") else None
 )
@@ -50,29 +34,8 @@ POSTGRES = next((str(path) for path in Path("/usr/lib/postgresql").glob("*/bin")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with sources, a manifest and scores, and work in it."""
     monkeypatch.chdir(tmp_path)
-    for name, rows in ROWS.items():
-        lines = (json.dumps({"text": f"{name} is row {row} of {name}, and says so twice"}) for row in range(rows))
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    (tmp_path / "mix.json").write_text(json.dumps(MIX))
-    (tmp_path / "quick.py").write_text(f"PAUSE = 0\n{SCORE}")
-    (tmp_path / "slow.py").write_text(f"PAUSE = 0.4\n{SCORE}")
-    (tmp_path / "failing.py").write_text(FAILING)
+    write_folder(tmp_path)
     return tmp_path
-
-
-def arguments(*more: str, score: str = "quick.py", budget: int = 24) -> list[str]:
-    """Return the arguments of a search with a method that needs nothing else."""
-    given = ["search", "--manifest", "mix.json", "--score", score, "--budget", str(budget), "--output-dir", "run"]
-    return [*given, "--method", "bandit", *more]
-
-
-def receipt_in(folder: Path) -> Receipt:
-    return Receipt.from_document(json.loads((folder / "run" / "receipt.json").read_text()))
-
-
-def begun(folder: Path) -> Counter[str]:
-    """Return how often each run was begun."""
-    return Counter((folder / "begun").read_text().splitlines())
 
 
 def bare(receipt: Receipt) -> list[tuple]:
@@ -142,13 +105,43 @@ def test_a_repeated_call_trains_nothing_and_says_the_same(folder: Path) -> None:
 
 
 def test_the_proxy_trains_on_the_sources_themselves(folder: Path) -> None:
-    given = ["search", "--manifest", "mix.json", "--budget", "6", "--method", "bandit", "--output-dir", "run"]
+    given = ["search", "--manifest", "mix.json", "--proxy", "tiny", "--budget", "6", "--method", "bandit"]
+    given += ["--output-dir", "run"]
     assert main([*given, "--proxy-steps", "3", "--target", "a=2", "--target", "b=1", "--write", "learned.json"]) == 0
     receipt = receipt_in(folder)
     assert receipt.targets == ("a", "b", "c")
     assert receipt.target_weights == pytest.approx((2 / 3, 1 / 3, 0))
     assert all(3 < loss < 8 for run in receipt.runs for loss in run.losses)
     assert manifest.load("learned.json").unit == "tokens"
+
+
+def test_the_page_shows_what_the_command_prints(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    line = "cuvee search examples/data/mix.json --budget 24 --proxy-steps 60 --write mix.learned.json"
+    shown = PAGE.read_text().split(f"{line}\n```\n\n```text\n")[1].split("```")[0]
+    (folder / "examples").symlink_to(ROOT / "examples")
+    assert main([*line.replace("24", "6").replace("60", "2").split()[1:], "--method", "bandit"]) == 0
+    printed = capsys.readouterr().out
+    assert "\n\n\n" not in shown + printed
+    assert re.search(r"^auto: \d+ runs of the search, \d+ of the audit, 3 domains$", shown, re.MULTILINE)
+    assert re.findall(HEADINGS, shown) == re.findall(HEADINGS, printed) != []
+    always = ["verdict", "spent", "receipt", "report", "manifest"]
+    assert [label for label in labels_of(printed) if label in always] == always
+    assert [label for label in labels_of(shown) if label != "noise"] == always  # for which it takes two pairs of runs
+
+
+def labels_of(answer: str) -> list[str]:
+    """Return what stands before the sentences and files of an answer, below its table."""
+    return re.findall(r"^([a-z]+)  +\S", answer[answer.index("\nverdict") :], re.MULTILINE)
+
+
+def test_the_page_has_its_commands_in_fences_and_names_the_extras() -> None:
+    text = re.sub(r"^```.*?^```$", "", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^ +.*\bcuvee .*$", text, re.MULTILINE) == []
+    assert "pip install '.[search,postgresql]'" in text  # where the storages are listed
+    assert "`pip install '.[online]'`" in (ROOT / "docs/online.md").read_text()
 
 
 def test_workers_share_a_search_and_answer_as_one_does(folder: Path) -> None:
@@ -205,68 +198,72 @@ def test_a_killed_search_goes_on_when_it_is_called_again(folder: Path) -> None:
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_an_interrupt_ends_a_search_that_can_go_on(folder: Path, workers: str) -> None:
     search = start("--workers", workers)
-    wait_for(lambda: (folder / "begun").exists() and sum(begun(folder).values()) >= 2, "no runs were begun")
+    wait_for(lambda: (folder / "begun").exists() and sum(begun(folder).values()) >= 4, "no runs were begun")
     search.send_signal(signal.SIGINT)
     _, said = search.communicate(timeout=60)
     assert search.returncode == 130
-    assert "Traceback" not in said
+    *_, last = said.splitlines()  # before it a line for each round
+    stopped = re.fullmatch(
+        r"stopped after (\d+) of 24 runs, lowest loss 2\.\d{4}; the search is kept in run/study.db, and the same "
+        r"command goes on",
+        last,
+    )
+    assert stopped, said
+    assert all(line.startswith("Searching: ") for line in said.splitlines()[:-1])
     study = open_storage("sqlite:///run/study.db")
     states = Counter(trial.state.name for trial in study.get_all_trials(study.get_all_studies()[0]._study_id))
     assert states["RUNNING"] == 0
+    assert states["COMPLETE"] == int(stopped[1]) >= 1
     assert main(arguments(score="slow.py")) == 0
     assert max(begun(folder).values()) <= 1 + int(workers)
     assert receipt_in(folder).audit_runs > 0
 
 
-BAD = [
-    (["--budget", "1"], "--budget must be an integer in"),
-    (["--budget", "many"], '--budget must be an integer in 2..999999, but got "many"'),
-    (["--method", "bandits"], "method must be one of"),
-    (["--manifest", "none.json"], "none.json"),
-    (["--proxy", "huge"], "--proxy must be one of ['tiny'], but got 'huge'"),
-    (["--lower", "a"], "--lower must be NAME=X, with a number of at least 0, but got 'a'"),
-    (["--lower", "a=x"], "--lower must be NAME=X, with a number of at least 0, but got 'a=x'"),
-    (["--lower", "d=0.1"], "lower must be of domains ['a', 'b', 'c'], but got 'd'"),
-    (["--lower", "a=0.6", "--lower", "b=0.6"], "lower bounds must sum to at most 1, but got 1.2"),
-    (["--fix", "a=0.1", "--fix", "a=0.2"], "--fix must be given once for each name, but got 'a' twice"),
-    (["--max-repetition", "4"], "--max-repetition must come with --target-rows, but got 4.0 alone"),
-    (["--max-repetition", "0"], '--max-repetition must be finite and above 0, but got "0"'),
-    (["--max-repetition", "1", "--target-rows", "101"], "upper bounds must sum to at least 1, but got 0.99"),
-    (["--score", "none.py"], "--score must be FILE.py:function, a function of a Python file, but got 'none.py'"),
-    (["--score", "quick.py:nothing"], "it defines: score"),
-    (["--score", "failing.py"], "failing.py, line 2: score 'score' must return losses by name, but got ZeroDivisionE"),
-    (["--storage", "redis://host"], "--storage must be sqlite:///FILE.db, FILE.db, journal:FILE, FILE.log, or"),
-    (["--write", "mix.json"], "--write must be another file than those that are read, but got 'mix.json'"),
-    (["--write", "a.jsonl"], "--write must be another file than those that are read, but got 'a.jsonl'"),
-    (["--output-dir", "mix.json"], "--output-dir must be a folder, but got 'mix.json'"),
-    (["--workers", "0"], '--workers must be an integer in 1..1024, but got "0"'),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("given", "says"), BAD, ids=[" ".join(given) for given, _ in BAD])
-def test_mistakes_are_told_in_a_sentence(
-    given: list[str], says: str, folder: Path, capsys: pytest.CaptureFixture[str]
+def test_an_interrupt_before_any_run_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(arguments(*given)) == 2
-    captured = capsys.readouterr()
-    assert says in captured.err
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
+    (folder / "rows.py").write_text("def rows(data, name):\n    raise KeyboardInterrupt\n")
+    secret = ["--storage", "postgresql://me:secret@nowhere/studies", "--dataset-loader-fn", "rows.py"]
+    assert main(arguments(*secret)) == 130
+    stopped = "stopped before any new run; the search is kept in postgresql://me:***@nowhere/studies, and the same "
+    assert capsys.readouterr().err.startswith(f"{stopped}command goes on\n")
 
 
-def test_stages_would_undo_what_was_learnt(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stages = [{"at": 50, "weights": {"a": 1, "b": 1, "c": 1}}]
-    (folder / "mix.json").write_text(json.dumps(MIX | {"version": 2, "stages": stages}))
-    assert main(arguments("--write", "learned.json")) == 2
-    assert "--write must have a manifest without stages" in capsys.readouterr().err
-    assert not (folder / "begun").exists()
-
-
-def test_other_data_are_another_study(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answer_fits_the_terminal_with_all_of_every_name(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "64")
+    name = "organisation/a_dataset_with_a_long_name:train[:50%]"
+    sources = [*MIX["sources"], {"name": name, "path": "b.jsonl", "weight": 1}]
+    (folder / "mix.json").write_text(json.dumps(MIX | {"sources": sources}))
+    (folder / "quick.py").write_text(f"PAUSE = 0\n{SCORE}".replace("BEST[name]", "BEST.get(name, 0.2)"))
     assert main(arguments()) == 0
-    (folder / "a.jsonl").write_text('{"text": "other"}\n' * 50)
-    assert main(arguments()) == 2
-    assert "fingerprints of the sources of study 'mix' must be" in capsys.readouterr().err
+    printed = capsys.readouterr().out
+    rule = next(line for line in printed.splitlines() if line.startswith("─"))
+    assert len(rule) <= 64
+    assert "…" not in printed
+    assert len(re.findall(r"\S% \.\. \S+%  +\S+%  +\S+%$", printed, re.MULTILINE)) == 4
+    assert name in "".join(line.split("  ")[0].strip() for line in printed.splitlines())
+    assert re.search(HEADINGS, printed)
+
+
+def test_rungs_run_mixtures_in_part_first_and_belong_to_the_study(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "quick.py").write_text(f"PAUSE = 0\n{SCORE}".replace("2 + ", "3 - budget ** 0.5 + "))
+    auto = ["--method", "auto", "--round", "8"]
+    assert main(arguments(*auto, "--rungs", "0.25,0.5", budget=16)) == 0
+    receipt = receipt_in(folder)
+    made = Counter(run.fidelity for run in receipt.runs if run.kind == "search")
+    assert set(made) == {0.25, 0.5, 1.0}
+    assert made[0.25] > made[0.5]
+    assert 16 - 2 < receipt.spent <= 16
+    capsys.readouterr()
+    assert main(arguments(*auto, budget=16)) == 2
+    assert "such as --rungs, of study 'mix' must be {\"rungs\":[0.25,0.5]}, as it was" in capsys.readouterr().err
+    runs = begun(folder)
+    assert main(arguments(*auto, "--rungs", "0.25", "--rungs", "0.5", budget=16)) == 0
+    assert begun(folder) == runs
 
 
 @pytest.fixture

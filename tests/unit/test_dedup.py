@@ -327,6 +327,8 @@ def test_overlap_counts_documents_of_each_source_in_each_other() -> None:
     assert found.shares[0].tolist() == pytest.approx([2 / 3, 2 / 3, 1 / 3])
     with pytest.raises(CuveeError, match="evaluation must have other names than sources"):
         overlap_matrix({"one": ["a"]}, {"one": ["a"]})
+    with pytest.raises(CuveeError, match="sources must be a mapping of names to documents, but got a list"):
+        overlap_matrix([["a"], ["b"]])  # type: ignore[arg-type]
     assert overlap_matrix({"one": [], "two": ["a"]}).shares.tolist() == [[0, 0], [0, 0]]
 
 

@@ -17,9 +17,9 @@ from cuvee.search.domains import (
     TextDomain,
     TokenDomain,
     checked_domains,
-    domains_of,
     windows_of,
 )
+from cuvee.search.source_domains import domains_of
 
 
 def test_pattern_repeats_whatever_the_seed_without_noise() -> None:

@@ -256,6 +256,61 @@ def test_scale_laws_refuse_what_cannot_be(scale_model: ScaleModel) -> None:
         scale_model.interval(weights, sizes, tokens, level=0)
 
 
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: effective_tokens("x", 1), "tokens must be numbers, but got 'x'"),
+        (lambda: effective_tokens([1, 2], [1, 2, 3]), "unique must be of the shape of tokens"),
+        (lambda: effective_tokens(1, 1, repeats=[1, 2]), "repeats must be positive and finite, but got [1, 2]"),
+        (lambda: effective_weights([0.5, 0.5], 1, [1, 1]), "weights must be of shape (n, K), but got (2,)"),
+        (lambda: effective_weights([[0.5, 0.5]], 0, [1, 1]), "tokens must be positive and finite, but got 0.0"),
+        (lambda: effective_weights([[0.5, 0.5]], 9, [1, 1, 1]), "unique must be of shape (2,), but got (3,)"),
+        (lambda: PowerLaw().fit([1.0] * 6, [1.0] * 7, [1.0] * 6), "tokens must be 6 numbers, as many as parameters"),
+        (lambda: PowerLaw().fit([[1.0] * 6], [1.0] * 6, [1.0] * 6), "parameters must be of shape (n,), but got (1, 6)"),
+        (
+            lambda: PowerLaw().fit([1e40] * 6, [1.0] * 6, [1.0] * 6),
+            "parameters must be in [1e-30, 1e+30], but got 1e+40",
+        ),
+        (lambda: PowerLaw(huber=0).fit([1.0] * 6, [1.0] * 6, [1.0] * 6), "huber must be above 0 and at most 1000"),
+        (lambda: PowerLaw(seed=-1).fit([1.0] * 6, [1.0] * 6, [1.0] * 6), "seed must be an integer in [0, 2**63)"),
+        (lambda: PowerLaw().fit(*grid(), chinchilla(*grid()), unique=[1e9]), "unique must be of shape (30,), or one"),
+        (lambda: StepLaw().fit([1, 2, 3], np.ones((0, 3, 1))), "losses must be positive and of shape (M, 3, D)"),
+        (lambda: StepLaw().fit([[1, 2], [3]], np.ones((1, 3, 1))), "steps must be numbers, but got [[1, 2], [3]]"),
+        (lambda: StepLaw(burn_in="x").fit([1, 2, 3], np.ones((1, 3, 1))), "burn_in must be in [0, 1), but got 'x'"),
+        (lambda: grown_shares([[1.0]], [[1.0]], None), "growth must be finite and at least 1, but got None"),
+        (lambda: grown_shares([[1.0]], [[1e40]], 2), "losses must be at most 1e+30 in size, but got 1e+40"),
+    ],
+)
+def test_what_laws_are_given_must_be_numbers_of_one_shape(call: Any, says: str) -> None:
+    with pytest.raises(CuveeError) as caught:
+        call()
+    assert says in str(caught.value)
+
+
+def test_what_models_are_asked_must_be_possible(scale_model: ScaleModel) -> None:
+    model = PowerLaw(draws=2).fit(*grid(), chinchilla(*grid()))
+    with pytest.raises(CuveeError, match="parameters must be positive and finite, but got 0"):
+        model.predict([0.0], [1e9])
+    with pytest.raises(CuveeError, match=r"tokens must be as many as parameters, \(2,\), but got \(3,\)"):
+        model.predict([1e8, 1e8], [1e9] * 3)
+    with pytest.raises(CuveeError, match=r"level must be in \(0, 1\), but got 'x'"):
+        model.interval([1e8], [1e9], level="x")
+    steps = StepLaw(draws=2).fit([1, 2, 3, 4], np.ones((2, 4, 1)))
+    with pytest.raises(CuveeError, match=r"second must be an integer in \[0, 2\), but got 2"):
+        steps.better(10, 0, 2)
+    with pytest.raises(CuveeError, match="target_steps must be positive and finite"):
+        steps.predict([10, 20])
+    with pytest.raises(CuveeError, match="weights must be numbers, but got 'x'"):
+        scale_model.predict("x", 1e8, 1e9)
+    with pytest.raises(CuveeError, match="parameters must be within a factor of 1e"):
+        ScaleLaw().fit(np.ones((2, 1)), [1e-20, 1e20], 1e9, np.ones((2, 1)))
+
+
+def test_runs_that_are_all_the_same_have_a_law_of_steps() -> None:
+    model = StepLaw(draws=3).fit(np.arange(1.0, 6), np.full((8, 5, 2), 1e25))
+    assert model.predict(100)[0] == pytest.approx(np.full((8, 2), 1e25))
+
+
 # --- spread
 def test_wide_losses_count_less_for_larger_models() -> None:
     weights = np.random.default_rng(7).dirichlet(np.ones(2), 20)

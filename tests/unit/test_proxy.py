@@ -90,6 +90,18 @@ def test_runs_side_by_side_have_the_losses_of_runs_alone() -> None:
         assert loss == pytest.approx(losses.mean(), abs=1e-5)
 
 
+def test_losses_do_not_depend_on_threads_which_are_given_back() -> None:
+    before, losses = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            losses.append(Proxy(LADDER, 5, d_model=64, block=64, batch_size=32).evaluate(MIXTURES))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert np.array_equal(*losses)
+
+
 def test_run_cut_short_goes_on_where_it_was() -> None:
     whole = Proxy(LADDER, 20).evaluate(MIXTURES)
     proxy = Proxy(LADDER, 20)

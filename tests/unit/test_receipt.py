@@ -147,6 +147,48 @@ def test_a_receipt_survives_json(gains: list[float], predicted: float) -> None:
     assert document["summary"]["verdict"] == receipt.verdict
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d.update(weights="x"), "another weights: Input should be a valid array"),
+        (lambda d: d.update(weights=[1.0]), "another weights: 1 numbers where there must be 2"),
+        (lambda d: d.update(low=[]), "another low: 0 numbers where there must be 2"),
+        (lambda d: d.update(target_weights=[True, 0.5]), "another target_weights.0: Input should be a valid number"),
+        (lambda d: d.update(runs={}), "another runs: Input should be a valid array"),
+        (lambda d: d["runs"].append(5), "another runs.6"),
+        (lambda d: d["runs"][1].update(kind="Search"), "another runs.1.kind: Input should be 'search' or 'audit'"),
+        (lambda d: d["runs"][1].update(fidelity=0), "another runs.1.fidelity: 0.0 is not in (0, 1]"),
+        (lambda d: d["runs"][1].update(losses=[1.0]), "another runs.1.losses: 1 numbers where there must be 2"),
+        (lambda d: d["runs"][1].update(curve=[[1.0, 2.0], [1.0]]), "another runs.1.curve: 1 numbers"),
+        (lambda d: d["runs"][1].update(training_seed=None), "another runs.1.training_seed"),
+        (lambda d: d["runs"][1].update(notes="mine"), "another runs.1.notes: no receipt has that field"),
+        (lambda d: d.update(notes="mine"), "another notes: no receipt has that field"),
+        (lambda d: d.update(method={1, 2}), "another values: "),
+    ],
+)
+def test_a_receipt_that_was_edited_says_where(change, says: str) -> None:
+    document = receipt_of([0.1, 0.2]).document()
+    change(document)
+    with pytest.raises(StateError) as caught:
+        Receipt.from_document(document)
+    assert says in str(caught.value)
+
+
+def test_losses_that_are_no_numbers_are_null_in_json_and_come_back() -> None:
+    receipt = receipt_of([0.1, 0.2])
+    broken = replace(receipt, runs=(replace(receipt.runs[0], losses=(math.nan, math.inf)), *receipt.runs[1:]))
+    text = broken.to_json()
+    again = Receipt.from_document(json.loads(text, parse_constant=pytest.fail))
+    assert all(math.isnan(loss) for loss in again.runs[0].losses)
+    assert again.to_json() == text
+
+
+@pytest.mark.parametrize("document", [[], "receipt", None, 5])
+def test_what_is_no_object_is_no_receipt(document: object) -> None:
+    with pytest.raises(StateError, match="receipt must be a JSON object, but got"):
+        Receipt.from_document(document)
+
+
 def test_what_is_no_receipt_is_refused() -> None:
     document = receipt_of([0.1]).document()
     with pytest.raises(StateError, match="receipt must be of format 1, but got 2"):

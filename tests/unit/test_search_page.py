@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -20,10 +21,10 @@ from cuvee.search.figures import MOST_AXES, audit_picture, loss_picture, mixture
 from cuvee.search.law_figures import law_pictures
 from cuvee.search.learned import LEAST_SHARE, learned, write_learned
 from cuvee.search.page import mixtures_of, page_of, write_search_report
-from cuvee.search.receipt import PARTS, RECOMMENDED, UNIFORM, Receipt, Run
+from cuvee.search.receipt import PARTS, RECOMMENDED, UNIFORM
+from receipts import receipt_of
 
 HOSTILE = ("<script>alert(1)</script>", "a & b </script>", "%{x} <b>bold</b>")
-SEEDS = ((11, 12), (21, 22), (31, 32))
 
 
 class Page(HTMLParser):
@@ -51,50 +52,6 @@ class Page(HTMLParser):
             self.figures = json.loads(data)
         elif not self._script:
             self.text += data
-
-
-def receipt_of(names: tuple[str, ...] = ("math", "code", "web"), *, gain: float = 0.1, runs: int = 24) -> Receipt:
-    """Return the receipt of a search over domains that are worth most in equal parts, with an audit of three seeds."""
-    random = np.random.default_rng(5)
-    count = len(names)
-    uniform = np.full(count, 1 / count)
-    made = []
-    for number in range(runs):
-        weights = random.dirichlet(np.full(count, 1.5))
-        losses = 2 + np.exp(-4 * weights) + random.normal(scale=0.001, size=count)
-        curve = [losses + 0.4 * (part**-0.5 - 1) for part in PARTS]
-        made.append(run_of(number, weights, losses, curve=curve, fidelity=0.3 if number % 6 == 5 else 1.0))
-    best = uniform + 0.01 * (np.arange(count) - (count - 1) / 2) / count
-    for place, seeds in enumerate(SEEDS):
-        for arm, weights, level in ((RECOMMENDED, best, 2.2), (UNIFORM, uniform, 2.2 + gain * (1 + 0.1 * place))):
-            losses = np.full(count, level) + 0.01 * place
-            curve = [losses + 0.4 * (part**-0.5 - 1) for part in PARTS]
-            made.append(run_of(len(made), weights, losses, curve=curve, kind="audit", arm=arm, seeds=seeds))
-    return Receipt(
-        method="auto",
-        names=names,
-        targets=names,
-        target_weights=(1 / count,) * count,
-        weights=tuple(best.tolist()),
-        low=tuple((best - 0.01).tolist()),
-        high=tuple((best + 0.01).tolist()),
-        runs=tuple(made),
-    )
-
-
-def run_of(number: int, weights: np.ndarray, losses: np.ndarray, *, curve, seeds=(0, 1), **more) -> Run:
-    return Run(
-        number=number,
-        kind=more.pop("kind", "search"),
-        weights=tuple(weights.tolist()),
-        losses=tuple(losses.tolist()),
-        curve=tuple(tuple(part.tolist()) for part in curve),
-        training_seed=seeds[0],
-        evaluation_seed=seeds[1],
-        seconds=1.0,
-        worker="w",
-        **more,
-    )
 
 
 def test_the_page_says_what_the_receipt_says(tmp_path: Path) -> None:
@@ -140,6 +97,27 @@ def test_a_search_under_way_has_a_page() -> None:
     assert "audit" not in page.figures
     empty = Page(page_of(replace(receipt, runs=()), "mine"))
     assert "not compared" in empty.text
+
+
+def test_the_laws_of_many_domains_are_one_of_what_was_minimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuvee.search.surrogates import TransferLaw
+
+    fitted, fit = [], TransferLaw.fit
+    monkeypatch.setattr(
+        TransferLaw, "fit", lambda law, w, losses: fitted.append(losses.shape[1]) or fit(law, w, losses)
+    )
+    names = tuple(f"domain {number}" for number in range(40))
+    law, shares = law_pictures(receipt_of(names, runs=12))
+    assert set(fitted) == {1}
+    assert np.isfinite([float(row[1]) for row in law.rows]).all()
+    assert len(shares.rows) == 16
+
+
+def test_losses_that_are_no_numbers_leave_a_page(tmp_path: Path) -> None:
+    receipt = receipt_of()
+    broken = [replace(run, losses=(math.nan, *run.losses[1:])) if run.number % 5 == 1 else run for run in receipt.runs]
+    page = Page(page_of(replace(receipt, runs=tuple(broken)), "mine"))
+    assert None in page.figures["runs"]["data"][0]["y"]
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, MOST_AXES + 20])

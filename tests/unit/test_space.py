@@ -126,6 +126,41 @@ def test_what_is_refused(options: dict, text: str) -> None:
         Space(NAMES, **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"fixed": [0.5, 0.5, 0]}, r"fixed must be shares by name, but got \[0.5, 0.5, 0\]"),
+        ({"rows": [10**400, 1, 1]}, "rows must be numbers, but got"),
+        (
+            {"rows": [1, 1, 1], "target_rows": "9", "max_repetition": 4},
+            "target_rows must be finite and above 0, but got '9'",
+        ),
+        (
+            {"rows": [1, 1, 1], "target_rows": 9, "max_repetition": True},
+            "max_repetition must be finite and above 0, but got True",
+        ),
+        (
+            {"rows": [1, 1, 1], "target_rows": 10**400, "max_repetition": 4},
+            "target_rows must be finite and above 0, but got 1000",
+        ),
+    ],
+)
+def test_what_is_no_number_is_refused(options: dict, text: str) -> None:
+    with pytest.raises(MixtureError, match=text):
+        Space(NAMES, **options)
+
+
+def test_limits_beyond_all_numbers_are_none() -> None:
+    space = Space(NAMES, rows=[1e308, 1e308, 1.0], target_rows=1, max_repetition=1e308)
+    assert space.upper.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("names", ["abc", b"bytes", None, 5])
+def test_names_are_a_sequence_of_names(names: object) -> None:
+    with pytest.raises(MixtureError, match="names must be a sequence of names, but got"):
+        Space(names)
+
+
 def test_names_are_different_and_there_is_one() -> None:
     with pytest.raises(MixtureError, match="names must be different, but got 'a' twice"):
         Space(["a", "a"])

@@ -324,7 +324,7 @@ def test_scores_that_are_none_are_told(losses: object, says: str) -> None:
         ({"budget": 3, "audit_seeds": 2}, "budget must leave a run for the search beside 4 of the audit, but got 3"),
         ({"method": "bandits"}, "method must be one of"),
         ({"seed": -1}, "seed must be an integer in [0, 2**32), but got -1"),
-        ({"targets": {"a": -1.0}}, "weight of target 'a' must be a number and at least 0, but got -1.0"),
+        ({"targets": {"a": -1.0}}, "weight of target 'a' must be a finite number and at least 0, but got -1.0"),
         ({"targets": {"a": 0.0}}, "targets must not all have weight 0"),
         ({"round_size": 0}, "round_size must be an integer in [1"),
     ],

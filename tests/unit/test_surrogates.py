@@ -91,12 +91,19 @@ def test_losses_that_do_not_differ_are_predicted_as_they_are(name: str) -> None:
         ([[0.5, 0.5]], [1.0], "losses must be of shape"),
         ([[0.5, 0.5]], [[1.0], [2.0]], "losses must be of shape"),
         ([[0.5, 0.5]], [[np.nan]], "losses must be finite"),
+        ([["a", "b"]], [[1.0]], "weights must be numbers"),
+        ([[0.5, 0.5]], [[1.0], [2.0, 3.0]], "losses must be numbers"),
     ],
 )
 def test_bad_tables_are_refused(weights: Any, losses: Any, message: str) -> None:
     for surrogate in OPTIONS.values():
         with pytest.raises(CuveeError, match=message):
             surrogate.fit(weights, losses)
+
+
+def test_trees_need_two_runs() -> None:
+    with pytest.raises(CuveeError, match="runs must be at least 2, but got 1"):
+        Boosted().fit([[0.5, 0.5]], [[1.0]])
 
 
 def test_mixtures_of_other_domains_are_refused() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cuvee.errors import PlanError
+from cuvee.errors import CuveeError, PlanError
 
 from .output import working
 
@@ -39,6 +42,38 @@ def integer(low: int, end: int = 2**63) -> Callable[[str], int]:
         raise typer.BadParameter(f"must be an integer in {span}, but got {show(text)}")
 
     return parse
+
+
+def real(low: float, high: float) -> Callable[[str], float]:
+    """Return a parser of options that hold a number in [low, high]."""
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if low <= number <= high:
+            return number
+        from cuvee.manifest.records import show
+
+        raise typer.BadParameter(f"must be a number in [{low:g}, {high:g}], but got {show(text)}")
+
+    return parse
+
+
+@contextmanager
+def options_named(options: Mapping[str, str]) -> Iterator[None]:
+    """Let errors name the options that were typed, where they name what these became.
+
+    Args:
+        options: how an error calls something -> what was typed for it.
+    """
+    try:
+        yield
+    except CuveeError as error:
+        names = "|".join(re.escape(name) for name in sorted(options, key=len, reverse=True))
+        text = re.sub(rf"(?<![\w'\"-])({names})(?![\w'\"])", lambda found: options[found[0]], str(error))
+        raise type(error)(text) from error
 
 
 def _exhaustion(text: str) -> str:

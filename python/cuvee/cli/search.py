@@ -3,15 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .inputs import integer
+from . import INTERRUPTED
+from .inputs import integer, options_named
 from .output import working
 
+if TYPE_CHECKING:
+    from cuvee.search.command import Command
+    from cuvee.search.plan import SearchPlan
+
 GIVEN = "NAME=X"
+_TYPED = {  # how errors call what was given -> how it was given
+    "budget must": "--budget must",
+    "fewer audit_seeds": "fewer --audit-seeds",
+    "targets must": "--target must",
+    "steps of a proxy run must": "--proxy-steps must",
+    "for target_steps": "for --target-steps",
+    "lower must": "--lower must",
+    "lower of": "--lower of",
+    "upper must": "--upper must",
+    "upper of": "--upper of",
+    "fixed must": "--fix must",
+    "fixed of": "--fix of",
+    "give less to lower or fixed": "give less to --lower or --fix",
+    "raise upper or max_repetition, or lower target_rows": "raise --upper, --fix or --max-repetition, or lower "
+    "--target-rows",
+    "upper bounds come from upper, fixed and max_repetition": "upper bounds come from --upper, --fix and "
+    "--max-repetition",
+    "loader must": "--dataset-loader-fn must",
+    "method of study": "--method of study",
+    "lower of study": "lower bounds (--lower, --fix, --upper) of study",
+    "upper of study": "upper bounds (--upper, --fix, --lower, --max-repetition) of study",
+    "targets of study": "--target of study",
+    "seed of study": "--seed of study",
+    "budget of study": "--budget of study",
+    "audit seeds of study": "--audit-seeds of study",
+    "target steps of study": "--target-steps of study",
+    "runs of a round of study": "--round of study",
+    "proxy steps of study": "--proxy-steps of study",
+    "proxy of study": "--proxy of study",
+    "proxy settings of study": "settings of the proxy, such as --target-rows, of study",
+    "score of study": "--score of study",
+    "options of study": "options of the method, such as --rungs, of study",
+}
 
 
 def _positive(text: str) -> float:
@@ -52,9 +91,48 @@ def _option(name: str, metavar: str, help_: str, parser: Callable[[str], object]
     return typer.Option(name, metavar=metavar, help=help_, parser=parser, show_default=False)
 
 
-ManifestOption = Annotated[Path, _option("--manifest", "PATH", "Manifest whose sources are to be mixed.")]
+def _rungs(given: list[str] | None, method: str) -> list[float]:
+    """Return the parts of a run at which mixtures are compared first, rising; none if the option was not given."""
+    from cuvee.errors import MixtureError
+
+    parts: list[float] = []
+    for text in (part for each in given or [] for part in each.split(",")):
+        try:
+            parts.append(float(text))
+        except ValueError:
+            parts.append(0.0)
+    if not all(low < high for low, high in pairwise([0.0, *parts, 1.0])):
+        raise MixtureError(
+            f"--rungs must be parts of a run that rise from above 0 to below 1, but got {','.join(given or [])!r}"
+        )
+    if parts and method != "auto":
+        raise MixtureError(f"--rungs must come with --method auto, but got {method!r}")
+    return parts
+
+
+def _given_once(manifest: Path | None, option: Path | None) -> Path:
+    """Return the manifest, given in one of two ways."""
+    from cuvee.errors import ManifestError
+
+    given = [
+        *([f"MANIFEST {str(manifest)!r}"] if manifest else []),
+        *([f"--manifest {str(option)!r}"] if option else []),
+    ]
+    path = manifest or option
+    if path is None or len(given) > 1:
+        raise ManifestError(
+            f"manifest must be given once, as MANIFEST or --manifest, but got {' and '.join(given) or 'none'}"
+        )
+    return path
+
+
+ManifestArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="MANIFEST", help="JSON file of the sources that are to be mixed.", show_default=False),
+]
+ManifestOption = Annotated[Path | None, _option("--manifest", "PATH", "The same as MANIFEST.")]
 BudgetOption = Annotated[
-    int, _option("--budget", "N", "Whole proxy runs to spend, the audit included.", integer(2, 10**6))
+    int, _option("--budget", "N", "Whole proxy runs to spend, the audit included; 4 or more.", integer(2, 10**6))
 ]
 ProxyOption = Annotated[str, _option("--proxy", "NAME", "Model to train on mixtures: tiny.  [default: tiny]")]
 StepsOption = Annotated[
@@ -64,6 +142,13 @@ ScoreOption = Annotated[
     str | None, _option("--score", "FILE.py:FUNCTION", "Function that trains and returns losses, instead of the proxy.")
 ]
 MethodOption = Annotated[str, _option("--method", "NAME", "auto, bandit, doe, regmix or doremi.  [default: auto]")]
+RungsOption = Annotated[
+    list[str] | None,
+    _option(
+        "--rungs", "X[,X...]",
+        "Parts of a run after which auto goes on with the best third alone, such as 0.3.  [default: none]",
+    ),
+]  # fmt: skip
 TargetOption = Annotated[
     list[str] | None,
     _option("--target", GIVEN, "Weight of a loss in what is minimised; repeatable.  [default: all, 1]"),
@@ -79,7 +164,10 @@ RepetitionOption = Annotated[
     float | None, _option("--max-repetition", "X", "Most passes over a source in --target-rows rows.", _positive)
 ]
 RowsOption = Annotated[
-    int | None, _option("--target-rows", "N", "Rows of the run that the mixture is for.", integer(1))
+    int | None,
+    _option(
+        "--target-rows", "N", "Rows of the run that the mixture is for; proxies repeat sources as it does.", integer(1)
+    ),
 ]
 SeedOption = Annotated[int, _option("--seed", "N", "Seed of the search.  [default: 0]", integer(0, 2**32))]
 AuditOption = Annotated[
@@ -112,13 +200,15 @@ WriteOption = Annotated[Path | None, _option("--write", "FILE", "Manifest to wri
 
 
 def search(
+    manifest: ManifestArgument = None,
     *,
-    manifest: ManifestOption,
     budget: BudgetOption,
+    manifest_option: ManifestOption = None,
     proxy: ProxyOption = "tiny",
     proxy_steps: StepsOption = None,
     score: ScoreOption = None,
     method: MethodOption = "auto",
+    rungs: RungsOption = None,
     target: TargetOption = None,
     target_steps: TargetStepsOption = None,
     lower: LowerOption = None,
@@ -140,17 +230,19 @@ def search(
 
     Stopped at any time, it goes on when called again. On other machines the same call with one --storage helps.
 
-    Example: cuvee search --manifest mix.json --budget 64 --workers 2 --write mix.learned.json
+    Example: cuvee search mix.json --budget 64 --workers 2 --write mix.learned.json
     """
+    from cuvee.checks import as_choice
+    from cuvee.errors import MixtureError
     from cuvee.search.command import Command
-    from cuvee.search.evidence import receipt_of
     from cuvee.search.from_manifest import STEPS, ManifestSearch
+    from cuvee.search.methods import METHODS
 
-    from .search_view import print_answer, progress
-
+    as_choice(method, "--method", list(METHODS), MixtureError)
+    options = _rungs(rungs, method)
     command = Command(
         search=ManifestSearch(
-            manifest=manifest,
+            manifest=_given_once(manifest, manifest_option),
             budget=budget,
             method=method,
             proxy=proxy,
@@ -165,6 +257,7 @@ def search(
             target_steps=target_steps,
             targets=_numbers("--target", target),
             seed=seed,
+            options={"rungs": options} if options else {},
             audit_seeds=audit_seeds,
             round_size=round_,
         ),
@@ -174,11 +267,26 @@ def search(
         output_dir=output_dir,
         write=write,
     )
-    with working("Opening sources"):
-        plan = command.plan()
-    with progress(plan) as watch:
-        runs = command.run(plan, watch)
-    with working("Asking again with other samples of the runs"):
-        receipt = receipt_of(plan, runs)
-        files = command.keep(plan, receipt)
+    with options_named(_TYPED):
+        _search(command)
+
+
+def _search(command: Command) -> None:
+    """Search, and print the answer; an interrupt says what is done before it ends the program."""
+    from cuvee.search.evidence import receipt_of
+
+    from .search_view import print_answer, print_stopped, progress
+
+    plan: SearchPlan | None = None
+    try:
+        with working("Opening sources"):
+            plan = command.plan()
+        with progress(plan) as watch:
+            runs = command.run(plan, watch)
+        with working("Asking again with other samples of the runs"):
+            receipt = receipt_of(plan, runs)
+            files = command.keep(plan, receipt)
+    except KeyboardInterrupt:
+        print_stopped(command, plan)
+        raise typer.Exit(INTERRUPTED) from None
     print_answer(receipt, plan, files)

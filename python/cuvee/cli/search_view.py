@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cuvee.errors import CuveeError
 
 from .output import console, percent, plural, print_wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from cuvee.search.command import Command
     from cuvee.search.plan import SearchPlan
     from cuvee.search.receipt import Receipt
     from cuvee.search.trials import Slot
@@ -67,14 +70,36 @@ def _spent(slots: Sequence[Slot]) -> float:
 def _standing(plan: SearchPlan, slots: Sequence[Slot]) -> str:
     """Return how far a search is, in a line."""
     workers = {slot.worker for slot in slots if slot.state == "running"}
+    at_work = f", {plural(len(workers), 'worker')}" if len(workers) > 1 else ""
+    return f"{_done(plan, slots)}{at_work}"
+
+
+def _done(plan: SearchPlan, slots: Sequence[Slot]) -> str:
+    """Return what was run, and the best of it."""
     whole = [
         math.fsum(weight * loss for weight, loss in zip(plan.target_weights, slot.losses, strict=True))
         for slot in slots
         if slot.state == "done" and slot.planned.kind == "search" and slot.planned.fidelity == 1
     ]
     best = f", lowest loss {min(whole):.4f}" if whole else ""
-    at_work = f", {plural(len(workers), 'worker')}" if len(workers) > 1 else ""
-    return f"{_spent(slots):.4g} of {plan.budget} runs{best}{at_work}"
+    return f"{_spent(slots):.4g} of {plan.budget} runs{best}"
+
+
+def print_stopped(command: Command, plan: SearchPlan | None) -> None:
+    """Say on stderr how far an interrupted search is, where it is kept, and that it can go on.
+
+    Args:
+        command: what was interrupted.
+        plan: what was searched; None if that was not known yet.
+    """
+    done = "before any new run"
+    if plan is not None:
+        done = "at some run, how many are done cannot be read"
+        with suppress(CuveeError):
+            done = f"after {_done(plan, command.runs(plan))}"
+    console(stderr=True).print(
+        f"stopped {done}; the search is kept in {command.place}, and the same command goes on", soft_wrap=True
+    )
 
 
 def print_answer(receipt: Receipt, plan: SearchPlan, files: Mapping[str, Path]) -> None:
@@ -105,7 +130,7 @@ def _table(receipt: Receipt, plan: SearchPlan) -> object:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     rules = plan.rules
     headings = [
         "domain",
@@ -116,7 +141,7 @@ def _table(receipt: Receipt, plan: SearchPlan) -> object:
     ]
     table.add_column(headings[0], justify="left", overflow="fold")
     for heading in headings[1:]:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for place, name in enumerate(receipt.names):
         interval = f"{percent(receipt.low[place])} .. {percent(receipt.high[place])}" if receipt.low else ""
         cells = [percent(receipt.weights[place]), interval, percent(rules.uniform[place])]

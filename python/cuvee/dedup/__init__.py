@@ -178,6 +178,9 @@ def overlap_matrix(
         num_hashes=num_hashes,
         seed=seed,
     )
+    for name, given in (("sources", sources), ("evaluation", evaluation)):
+        if given is not None and not isinstance(given, Mapping):
+            raise CuveeError(f"{name} must be a mapping of names to documents, but got a {type(given).__name__}")
     twice = sorted(set(sources) & set(evaluation or {}))
     if twice:
         raise CuveeError(f"evaluation must have other names than sources, but got {twice} in both")

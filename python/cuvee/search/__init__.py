@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..dedup import estimate_near_duplicate_rate
-    from .domains import SyntheticDomain, TextDomain, TokenDomain, domains_of
+    from .domains import SyntheticDomain, TextDomain, TokenDomain
     from .launch import search
     from .methods import METHODS
     from .optimize import optimize_mixture
     from .proxy import Proxy, proxy_run_score, proxy_run_scores
     from .receipt import Comparison, Receipt, Run
+    from .source_domains import domains_of
     from .space import Space
     from .study import Study, open_study
 
@@ -52,7 +53,7 @@ _MODULES = {  # public name -> module that has it, imported when the name is fir
     "SyntheticDomain": ".domains",
     "TextDomain": ".domains",
     "TokenDomain": ".domains",
-    "domains_of": ".domains",
+    "domains_of": ".source_domains",
     "estimate_near_duplicate_rate": "..dedup",
     "open_study": ".study",
     "optimize_mixture": ".optimize",

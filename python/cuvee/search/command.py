@@ -16,7 +16,7 @@ from .launch import Desk, Watch, make_runs
 from .learned import check_learnable, write_learned
 from .plan import SearchPlan
 from .receipt import Receipt
-from .storage import default_storage
+from .storage import default_storage, without_password
 from .trials import Slot
 
 RECEIPT, REPORT = "receipt.json", "report.html"
@@ -69,6 +69,11 @@ class Command:
         """Where the search is kept."""
         return Desk(storage=self.storage or default_storage(self.folder), study=self.name)
 
+    @property
+    def place(self) -> str:
+        """Where the search is kept, as people read it: its file, or the address without a password."""
+        return without_password(self.desk.storage).removeprefix("sqlite:///").removeprefix("journal:")
+
     def plan(self) -> SearchPlan:
         """Open the sources and return the search."""
         return self.search.plan()
@@ -77,6 +82,10 @@ class Command:
         """Work on the search until it is finished, and return its runs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return make_runs(plan, self.desk, workers=self.workers, watch=watch)
+
+    def runs(self, plan: SearchPlan) -> Sequence[Slot]:
+        """Return the runs that were made so far, or are to be made next."""
+        return plan.open(self.desk.storage, self.name).slots()
 
     def keep(self, plan: SearchPlan, receipt: Receipt) -> dict[str, Path]:
         """Write receipt, report and manifest; return where they are, by what they are."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +18,12 @@ from ..errors import MixtureError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from ..manifest import Manifest
-
 MOST_SEEDS = 2**63
 MOST_VOCAB = 2**31
 MOST_TOKENS = 2**40
 BYTES = 256
 TEXT_END = 256  # the token after each text of a `TextDomain`
 HELD_OUT_TOKENS = 2048  # that are held out in one piece: 32 windows of 64
-READ_TOKENS = 1 << 22  # that are read of a source, unless said otherwise
 
 
 @runtime_checkable
@@ -140,13 +138,21 @@ class TokenDomain:
         vocab: tokens that there are.
         held_out: share of the tokens to hold out, above 0 and at most 1/2; at least one piece is.
         rows: of the source it stands for; None if unknown.
+        whole: tokens of that source, of which those given may be a part; None: they are all.
 
     Raises:
         MixtureError: naming the argument that is out of its range.
     """
 
     def __init__(
-        self, name: str, tokens: ArrayLike, vocab: int, *, held_out: float = 0.1, rows: int | None = None
+        self,
+        name: str,
+        tokens: ArrayLike,
+        vocab: int,
+        *,
+        held_out: float = 0.1,
+        rows: int | None = None,
+        whole: int | None = None,
     ) -> None:
         self.name = as_name(name, MixtureError)
         self.vocab = as_int(vocab, "vocab", 2, MOST_VOCAB, MixtureError)
@@ -154,6 +160,9 @@ class TokenDomain:
         if not 0 < as_probability(held_out, "held_out") <= 0.5:
             raise MixtureError(f"held_out must be above 0 and at most 0.5, but got {held_out!r}")
         self._tokens = _checked_tokens(tokens, self.vocab, f"domain {name!r}: tokens")
+        size = len(self._tokens)
+        self.whole = size if whole is None else as_int(whole, "whole", size, MOST_SEEDS, MixtureError)
+        self.part = 1.0
         self._piece = max(1, min(HELD_OUT_TOKENS, int(held_out * len(self._tokens))))
         pieces = -(-len(self._tokens) // self._piece)
         order = _core.permute(pieces, key=_core.key64("held-out pieces", seed=0, name=name))
@@ -166,6 +175,28 @@ class TokenDomain:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {len(self)} tokens)"
+
+    def thinned(self, part: float) -> Self:
+        """Return the same domain with fewer windows to train on: as many as fill a part of the whole source.
+
+        Which ones depends on the domain's name alone, not on a seed; those of a smaller part are among those of a
+        larger one. At least one is kept. Held-out text is left as it is.
+
+        Args:
+            part: of the whole source's tokens, in (0, 1]; 1 keeps all windows.
+
+        Raises:
+            MixtureError: the part is out of its range.
+        """
+        if as_probability(part, "part") == 0:
+            raise MixtureError(f"part must be above 0, but got {part!r}")
+        found = copy.copy(self)
+        found.part = float(part)
+        return found
+
+    def training_windows(self, length: int) -> int:
+        """Return how many different windows there are to train on, of which `length` - 1 tokens are inputs."""
+        return len(self._starts(length, held_out=False))
 
     def windows(self, count: int, length: int, *, seed: int, held_out: bool) -> NDArray[np.int64]:
         """Return pieces of text, int64 of shape (count, length); after the last one the first come again, reshuffled.
@@ -193,13 +224,18 @@ class TokenDomain:
         """Return where windows begin: each lies in one stretch of pieces of a kind."""
         edges = np.flatnonzero(np.diff(self._held_out, prepend=~self._held_out[:1], append=~self._held_out[-1:]))
         stretches = itertools.pairwise(edges.tolist())
-        return np.concatenate(
+        starts = np.concatenate(
             [
                 np.arange(first * self._piece, min(end * self._piece, len(self)) - length + 1, length - 1)
                 for first, end in stretches
                 if self._held_out[first] == held_out
             ]
         )
+        kept = max(1, round(self.part * self.whole / (length - 1)))
+        if held_out or self.part == 1 or kept >= len(starts):
+            return starts
+        order = _core.permute(len(starts), key=_core.key64("thinned text", seed=0, name=self.name))
+        return starts[np.sort(order[:kept])]
 
 
 class TextDomain(TokenDomain):
@@ -209,7 +245,7 @@ class TextDomain(TokenDomain):
         name: names the domain.
         texts: the texts, or one.
         held_out: share of the tokens to hold out.
-        rows: of the source it stands for; None: as many as there are texts.
+        rows: of the source it stands for, of which the texts may be a part; None: they are all.
 
     Raises:
         MixtureError: naming the argument that is out of its range.
@@ -222,39 +258,9 @@ class TextDomain(TokenDomain):
         parts = [np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int16) for text in given]
         ended = [np.append(part, np.int16(TEXT_END)) for part in parts]
         tokens = np.concatenate([np.empty(0, dtype=np.int16), *ended])
-        super().__init__(name, tokens, BYTES + 1, held_out=held_out, rows=len(given) if rows is None else rows)
-
-
-def domains_of(
-    manifest: Manifest, *, loader: Any = None, most_tokens: int = READ_TOKENS, held_out: float = 0.1
-) -> list[TokenDomain]:
-    """Return the sources of a manifest as domains of bytes, read as training with `--ckpt tiny` reads them.
-
-    Of a source with more than `most_tokens` tokens so many are read, from rows spread over all of it.
-
-    Args:
-        manifest: a checked document.
-        loader: the user's function that makes rows of each source, as `cuvee.sources.load_function` returns it.
-        most_tokens: read of each source.
-        held_out: share of them to hold out.
-
-    Raises:
-        SourceError: a source cannot be opened, or its rows cannot be trained on.
-        MixtureError: a source has too little text.
-    """
-    from ..sources import open_sources
-    from ..train.encoder import Encoder
-    from ..train.model import tiny_tokenizer
-    from ..train.rows import check_sources
-
-    opened = open_sources(manifest.sources, loader=loader, folder=manifest.folder, alike=False)
-    forms = check_sources(opened)
-    encoder = Encoder(tiny_tokenizer())
-    domains = []
-    for name, rows in opened.items():
-        tokens = _first_tokens(_encoded(rows, encoder, forms[name], name), most_tokens)
-        domains.append(TokenDomain(name, tokens, len(encoder.tokenizer), held_out=held_out, rows=len(rows)))
-    return domains
+        rows = len(given) if rows is None else as_int(rows, "rows", 1, MOST_SEEDS, MixtureError)
+        whole = max(len(tokens), round(len(tokens) / max(1, len(given)) * rows))
+        super().__init__(name, tokens, BYTES + 1, held_out=held_out, rows=rows, whole=whole)
 
 
 def checked_domains(domains: Iterable[Domain]) -> tuple[Domain, ...]:
@@ -350,25 +356,3 @@ def _checked_tokens(tokens: ArrayLike, vocab: int, name: str) -> NDArray[np.inte
     if int(array.min()) < 0 or int(array.max()) >= vocab:
         raise MixtureError(f"{name} must be in [0, {vocab}), but got values from {array.min()} to {array.max()}")
     return array
-
-
-def _encoded(rows: Any, encoder: Any, form: Any, name: str) -> Iterator[NDArray[np.int32]]:
-    """Yield the tokens of each row of a source, in a shuffled order."""
-    from ..train.rows import read_rows
-
-    order = _core.permute(len(rows), key=_core.key64("rows of a domain", seed=0, name=name))
-    for start in range(0, len(order), 256):
-        index: Sequence[int] = sorted(order[start : start + 256].tolist())
-        read = read_rows(rows, index, form.columns, name=name)
-        yield from (encoded.tokens for encoded in encoder.encode(read, form, name=name))
-
-
-def _first_tokens(rows: Iterable[NDArray[np.int32]], most: int) -> NDArray[np.int32]:
-    """Return the tokens of rows end to end until there are `most`."""
-    parts, count = [np.empty(0, dtype=np.int32)], 0
-    for tokens in rows:
-        parts.append(tokens)
-        count += len(tokens)
-        if count >= most:
-            break
-    return np.concatenate(parts)[:most]

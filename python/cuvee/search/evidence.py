@@ -11,6 +11,7 @@ import numpy as np
 from .methods import Recommendation
 from .plan import SearchPlan
 from .receipt import F64, LEVEL, RECOMMENDED, Receipt, Run
+from .score import HasRemarks
 from .trials import Slot
 
 RESAMPLES = 20
@@ -94,7 +95,7 @@ def _audited(slots: Sequence[Slot], recommended: Recommendation) -> F64:
 
 def _remarks(plan: SearchPlan, weights: F64) -> list[str]:
     """Return what else should be known of a recommended mixture."""
-    found, rules = [], plan.rules
+    found, rules = list(plan.score.remarks) if isinstance(plan.score, HasRemarks) else [], plan.rules
     if plan.extrapolation is not None:
         steps = f"{plan.extrapolation.steps:,} to {plan.extrapolation.target_steps:,} steps"
         found.append(f"Losses are extrapolated from {steps} by a law of steps, for one size of the model.")

@@ -12,7 +12,9 @@ import numpy as np
 from ..report.figures import Figure, plain
 from .receipt import F64, Receipt, Run, sureness
 
-MOST_AXES = 40  # of parallel coordinates; more would be a hatching
+MOST_AXES = 20  # of parallel coordinates; the names of more would lie over one another on a small screen
+FEW_AXES = 6  # that have room for names side by side
+LABEL = 14  # letters of a name below an axis
 BEST = 0.1  # part of the runs that stands out
 TRIANGLE = math.sqrt(3) / 2  # height of a triangle with sides of 1
 
@@ -142,8 +144,9 @@ def mixtures_picture(receipt: Receipt, others: Mapping[str, F64]) -> Picture:
     dashes = zip(others.items(), ("dot", "dash"), strict=False)
     data += [_outline(name, weights, shown, "@s2", dash) for (name, weights), dash in dashes]
     layout = layout_of("", "share", [-0.3, len(shown) - 0.7])
-    names = [plain(receipt.names[domain]) for domain in shown]
-    layout["xaxis"] |= {"tickvals": list(range(len(shown))), "ticktext": names, "tickangle": "auto"}
+    names = [plain(short(receipt.names[domain])) for domain in shown]
+    angle = "auto" if len(shown) <= FEW_AXES else 90
+    layout["xaxis"] |= {"tickvals": list(range(len(shown))), "ticktext": names, "tickangle": angle, "automargin": True}
     layout["yaxis"] |= {"tickformat": ",.0%", "rangemode": "tozero"}
     cut = f" The {len(shown)} domains with the largest shares." if len(shown) < len(receipt.names) else ""
     order = sorted(runs, key=lambda run: run.number)
@@ -187,9 +190,10 @@ def triangle_picture(receipt: Receipt) -> Picture | None:
     layout = layout_of("", "", [-0.15, 1.15])
     layout["xaxis"] |= {"visible": False}
     layout["yaxis"] |= {"visible": False, "range": [-0.1, 1.0], "scaleanchor": "x"}
+    corners = [plain(short(name)) for name in receipt.names]
     layout["annotations"] = [
         {"x": place_x, "y": place_y, "text": name, "showarrow": False, "font": {"color": "@ink", "size": 12}}
-        for name, place_x, place_y in zip(names, (0, 1, 0.5), (-0.06, -0.06, TRIANGLE + 0.06), strict=True)
+        for name, place_x, place_y in zip(corners, (0, 1, 0.5), (-0.06, -0.06, TRIANGLE + 0.06), strict=True)
     ]
     return Picture(
         key="triangle",
@@ -201,6 +205,11 @@ def triangle_picture(receipt: Receipt) -> Picture | None:
             (str(run.number), *(f"{share:.2%}" for share in run.weights), f"{receipt.loss(run):.4f}") for run in runs
         ],
     )
+
+
+def short(name: str) -> str:
+    """Return as much of a name as there is room for below an axis."""
+    return name if len(name) <= LABEL else f"{name[: LABEL - 1]}…"
 
 
 def _points(receipt: Receipt, runs: Sequence[Run], name: str, colour: str, symbol: str) -> Figure:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,12 @@ class ManifestSearch:
         score: `FILE.py:function` that makes the runs instead of the proxy; None is the proxy.
         loader: `FILE.py:function` that makes rows of the sources.
         lower, upper, fixed: bounds and fixed shares by name of source.
-        max_repetition, target_rows: how often the run that the mixture is for may see a row, and its rows.
+        max_repetition: how often the run that the mixture is for may see a row, or, by the proxy, a token.
+        target_rows: rows of that run. Proxies repeat each source as often as it does.
         target_steps: steps after which losses are compared, extrapolated by laws; None compares them as they are.
         targets: weight of each loss in what is minimised; empty: all the same.
         seed: of the search.
+        options: of the method.
         audit_seeds, round_size: see `SearchPlan`.
 
     Raises:
@@ -62,6 +65,7 @@ class ManifestSearch:
     target_steps: int | None = None
     targets: Mapping[str, float] | None = None
     seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
     audit_seeds: int | None = None
     round_size: int | None = None
 
@@ -79,6 +83,19 @@ class ManifestSearch:
             )
         if self.max_repetition is not None and self.target_rows is None:
             raise MixtureError(f"--max-repetition must come with --target-rows, but got {self.max_repetition} alone")
+        if self.target_rows is not None and self.max_repetition is None and not self.repeats:
+            raise MixtureError(
+                "--target-rows must come with --max-repetition where --score or --target-steps is given, for then no "
+                f"proxy is repeated as often as it says, but got {self.target_rows} alone"
+            )
+
+    @property
+    def repeats(self) -> bool:
+        """Whether proxies repeat each source as often as a run of `target_rows` does.
+
+        Not if losses are extrapolated beyond the proxy's steps: there they would be repeated too often.
+        """
+        return self.target_rows is not None and self.score is None and self.target_steps is None
 
     def plan(self) -> SearchPlan:
         """Open every source and return the search.
@@ -94,17 +111,20 @@ class ManifestSearch:
             spec.name: content_of(spec, opened[spec.name], folder=manifest.folder, loader=loader)
             for spec in manifest.sources
         }
-        rows = {name: len(opened[name]) for name in names}
+        score, about, tokens = self._score(manifest, loader)
+        rows = {name: float(len(opened[name])) for name in names}
+        sizes, run = rows, self.target_rows and float(self.target_rows)
+        if tokens is not None:  # shares are of tokens, so sizes must be
+            sizes, run = tokens, run and run * math.fsum(tokens.values()) / math.fsum(rows.values())
         space = Space(
             names,
             lower=self.lower,
             upper=self.upper,
             fixed=self.fixed,
-            rows=rows,
-            target_rows=self.target_rows,
+            rows=sizes,
+            target_rows=run,
             max_repetition=self.max_repetition,
         )
-        score, about = self._score(manifest, loader)
         return SearchPlan(
             score=score,
             space=space,
@@ -112,27 +132,33 @@ class ManifestSearch:
             method=self.method,
             seed=self.seed,
             targets=self.targets,
+            options=self.options,
             audit_seeds=self.audit_seeds,
             round_size=self.round_size,
             target_steps=self.target_steps,
-            rows=tuple(float(rows[name]) for name in names),
+            rows=tuple(sizes[name] for name in names),
             about={**about, "fingerprints of the sources": prints, "fingerprint": _digest(prints)},
         )
 
-    def _score(self, manifest: Manifest, loader: Any) -> tuple[Score, dict[str, Any]]:
-        """Return what makes the runs, and what to keep of it."""
+    def _score(self, manifest: Manifest, loader: Any) -> tuple[Score, dict[str, Any], dict[str, float] | None]:
+        """Return what makes the runs, what to keep of it, and the tokens of each source if its shares are of tokens."""
         if self.score is not None:
             score = FileScore(self.score)
-            return score, {"score": score.name, "fingerprint of the score": score.digest}
-        from .domains import domains_of
+            return score, {"score": score.name, "fingerprint of the score": score.digest}, None
         from .proxy import Proxy
+        from .repetition import tokens_a_row
+        from .source_domains import domains_of
 
-        settings = PROXIES[self.proxy]
-        tokens = self.proxy_steps * settings["batch_size"] * settings["block"]
-        most = 2 * (tokens + 10 * settings["eval_tokens"])  # enough for a run of one domain alone
+        settings = dict(PROXIES[self.proxy])
+        run = self.proxy_steps * settings["batch_size"] * settings["block"]
+        most = 2 * (run + 10 * settings["eval_tokens"])  # enough for a run of one domain alone
         domains = domains_of(manifest, loader=loader, most_tokens=most)
+        mean = tokens_a_row(domains)
+        if self.repeats and self.target_rows is not None and mean is not None:
+            settings["target_tokens"] = max(1, round(self.target_rows * mean))
         proxy = Proxy(domains, self.proxy_steps, **settings)
-        return proxy, {"proxy": self.proxy, "proxy steps": self.proxy_steps, "proxy settings": dict(settings)}
+        tokens = {domain.name: float(domain.whole) for domain in domains}
+        return proxy, {"proxy": self.proxy, "proxy steps": self.proxy_steps, "proxy settings": settings}, tokens
 
 
 def _digest(prints: Mapping[str, str | None]) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checks import as_int
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
 Watch = Callable[[Sequence[Slot]], None]
+GUARD = "if __name__ == '__main__':"  # without which a worker that imports its script would search itself
 LOOK_SECONDS = 0.5  # between two looks of the parent at what its workers did
 LEAVE_SECONDS = 30.0  # that a worker has to end its run in an orderly way
 
@@ -54,7 +58,7 @@ def search(
     method: str = "auto",
     seed: int = 0,
     workers: int = 1,
-    storage: str | None = None,
+    storage: str | os.PathLike[str] | None = None,
     study: str = "search",
     watch: Watch | None = None,
     **settings: Any,
@@ -86,6 +90,7 @@ def search(
     space = space if isinstance(space, Space) else Space(space)
     plan = SearchPlan(score=score, space=space, budget=budget, method=method, seed=seed, **settings)
     if storage is not None:
+        storage = os.fspath(storage) if isinstance(storage, os.PathLike) else storage
         return run_search(plan, Desk(storage=storage, study=study), workers=workers, watch=watch)
     with tempfile.TemporaryDirectory(prefix="cuvee-search-") as folder:
         return run_search(plan, Desk(storage=f"journal:{folder}/study.log", study=study), workers=workers, watch=watch)
@@ -98,13 +103,36 @@ def run_search(plan: SearchPlan, desk: Desk, *, workers: int = 1, watch: Watch |
 
 def make_runs(plan: SearchPlan, desk: Desk, *, workers: int = 1, watch: Watch | None = None) -> Sequence[Slot]:
     """Work on a search until it is finished, and return all its runs."""
-    as_int(workers, "workers", 1, 1025, MixtureError)
+    if as_int(workers, "workers", 1, 1025, MixtureError) > 1:
+        _check_can_be_sent(plan)
     study = plan.open(desk.storage, desk.study, desk.timing)
     if workers == 1:
         study.work(plan.evaluate, watch=watch)
     elif not study.finished:
         _work_together(study, plan, desk, workers, watch)
     return study.slots()
+
+
+def _check_can_be_sent(plan: SearchPlan) -> None:
+    """Raise unless processes that are started can be given the plan.
+
+    Raises:
+        MixtureError: the score is a lambda, a function within another, or one of a session without a file.
+    """
+    cure = "define it in a module or script, or give workers=1"
+    try:
+        pickle.dumps(plan)
+    except Exception as error:  # whatever an object of the user's raises
+        reason = f"{type(error).__name__}: {error}"
+        raise MixtureError(f"score must be picklable for several workers, but got {reason}; {cure}") from None
+    main = sys.modules["__main__"]
+    lives_in = getattr(plan.score, "__module__", None) or type(plan.score).__module__
+    path = getattr(main, "__file__", None)
+    if lives_in == "__main__" and getattr(main, "__spec__", None) is None and not (path and Path(path).is_file()):
+        raise MixtureError(
+            f"score must be of a file that workers can import, but got {plan.score!r:.100} of an interactive session; "
+            f"{cure}"
+        )
 
 
 def _work_together(study: Study, plan: SearchPlan, desk: Desk, workers: int, watch: Watch | None) -> None:
@@ -137,11 +165,18 @@ def _why(started: Sequence[tuple[SpawnProcess, Connection]]) -> str:
     said = []
     for process, connection in started:
         try:
-            said.append(str(connection.recv()) if connection.poll() else f"exit code {process.exitcode}")
+            said.append(str(connection.recv()) if connection.poll() else _left_with(process.exitcode))
         except EOFError:
-            said.append(f"exit code {process.exitcode}")
+            said.append(_left_with(process.exitcode))
     reasons = "; ".join(dict.fromkeys(said))
     return f"a worker must live until the search is finished, but got none left: {reasons}; what was done is kept"
+
+
+def _left_with(code: int | None) -> str:
+    """Return what is known of a worker that said nothing."""
+    if code == 1:  # an error before it was a worker
+        return f"exit code 1, see above; a script must search below {GUARD}"
+    return f"exit code {code}"
 
 
 def _end(processes: Sequence[SpawnProcess]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ..report.figures import Figure, plain
 from ..report.groups import COLOURS
 from .extrapolation import Extrapolation
-from .figures import Picture, layout_of, values_of
+from .figures import Picture, layout_of, short, values_of
 from .receipt import F64, RECOMMENDED, UNIFORM, Receipt, Run
 
 if TYPE_CHECKING:
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 FEWEST_RUNS = 8  # from which a law is worth drawing
 FOLDS = 5
 MOST_LINES = 16
+MOST_WORK = 200_000  # losses x domains ** 3, some ten seconds; beyond, one law of the objective stands for them all
 SHARES = 41  # points of a line
 GRID = 40  # of a line over steps
+MOST_TICKS = 5
 DRAWS = 100  # of the bootstrap
 
 
@@ -35,7 +38,10 @@ def law_pictures(receipt: Receipt, extrapolation: Extrapolation | None = None) -
         return []
     weights = np.array([run.weights for run in runs])
     losses = np.array([run.losses for run in runs])
-    pictures = [_calibration(receipt, runs, weights, losses), _shares(receipt, weights, losses)]
+    shares = np.array(receipt.target_weights)
+    if losses.shape[1] * weights.shape[1] ** 3 > MOST_WORK:
+        losses, shares = (losses @ shares)[:, None], np.ones(1)
+    pictures = [_calibration(receipt, runs, weights, losses, shares), _shares(receipt, weights, losses, shares)]
     if extrapolation is not None:
         pictures.append(_steps(receipt, extrapolation))
     return pictures
@@ -46,12 +52,14 @@ def _fitted(receipt: Receipt, weights: F64, losses: F64) -> Model:
     from .surrogates import TransferLaw
 
     own = [receipt.names.index(name) if name in receipt.names else -1 for name in receipt.targets]
+    if losses.shape[1] != len(own):  # one of the objective, which no domain owns
+        own = [-1]
     return TransferLaw(own=own).fit(weights, losses)
 
 
-def _calibration(receipt: Receipt, runs: list[Run], weights: F64, losses: F64) -> Picture:
+def _calibration(receipt: Receipt, runs: list[Run], weights: F64, losses: F64, shares: F64) -> Picture:
     """Return what the law says of runs that it was not fitted to, beside what they gave."""
-    shares, predicted = np.array(receipt.target_weights), np.empty(len(runs))
+    predicted = np.empty(len(runs))
     for fold in range(FOLDS):
         out = np.arange(len(runs)) % FOLDS == fold
         predicted[out] = _fitted(receipt, weights[~out], losses[~out]).predict(weights[out])[0] @ shares
@@ -83,7 +91,7 @@ def _calibration(receipt: Receipt, runs: list[Run], weights: F64, losses: F64) -
     )
 
 
-def _shares(receipt: Receipt, weights: F64, losses: F64) -> Picture:
+def _shares(receipt: Receipt, weights: F64, losses: F64, shares: F64) -> Picture:
     """Return how the loss moves with the share of each domain, the others keeping their ratios."""
     law, best = _fitted(receipt, weights, losses), np.array(receipt.weights)
     most = np.argsort(-best, kind="stable")[:MOST_LINES]
@@ -97,7 +105,7 @@ def _shares(receipt: Receipt, weights: F64, losses: F64) -> Picture:
         others = others / others.sum() if others.sum() > 0 else (np.arange(len(best)) != domain) / (len(best) - 1)
         path = (1 - reach)[:, None] * others
         path[:, domain] = reach
-        along = law.predict(path)[0] @ np.array(receipt.target_weights)
+        along = law.predict(path)[0] @ shares
         name = plain(receipt.names[domain])
         data.append(
             {"type": "scatter", "mode": "lines", "name": name, "x": values_of(reach), "y": values_of(along),
@@ -108,10 +116,11 @@ def _shares(receipt: Receipt, weights: F64, losses: F64) -> Picture:
         rows.append((receipt.names[domain], f"{best[domain]:.2%}", f"{reach[lowest]:.2%}", f"{along[lowest]:.4f}"))
     layout = layout_of("share of the domain", "nats", [-0.02, 1.02])
     layout["xaxis"] |= {"tickformat": ",.0%"}
+    labels = [plain(short(domain)) for domain, *_ in rows]
     layout["annotations"] = [
-        {"x": trace["x"][-1], "y": trace["y"][-1], "text": trace["name"], "showarrow": False, "xanchor": "right",
+        {"x": trace["x"][-1], "y": trace["y"][-1], "text": label, "showarrow": False, "xanchor": "right",
          "yanchor": "bottom", "font": {"color": trace["line"]["color"], "size": 12}}
-        for trace in data
+        for trace, label in zip(data, labels, strict=True)
     ]  # fmt: skip
     cut = f" The {MOST_LINES} domains with the largest shares." if len(best) > MOST_LINES else ""
     return Picture(
@@ -148,7 +157,8 @@ def _steps(receipt: Receipt, extrapolation: Extrapolation) -> Picture:
         ]  # fmt: skip
         rows.append((arm, f"{curves.mean(axis=0)[-1]:.4f}", f"{mean[-1]:.4f}", f"{sd:.4f}"))
     layout = layout_of("optimizer steps", "nats", [float(np.log10(grid[0])) - 0.05, float(np.log10(grid[-1])) + 0.05])
-    layout["xaxis"] |= {"type": "log"}
+    ticks = _ticks(float(grid[0]), float(grid[-1]))
+    layout["xaxis"] |= {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:,}" for tick in ticks]}
     return Picture(
         key="steps",
         title="Law of steps",
@@ -157,6 +167,16 @@ def _steps(receipt: Receipt, extrapolation: Extrapolation) -> Picture:
         headings=("mixture", "measured", f"at {extrapolation.target_steps:,} steps", "sd of the law"),
         rows=rows,
     )
+
+
+def _ticks(low: float, high: float) -> list[int]:
+    """Return round numbers of steps within an interval, few enough to have room on a small screen."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1, 2, 5), (1,)):
+        ticks = [digit * 10**power for power in powers for digit in digits if low <= digit * 10**power <= high]
+        if len(ticks) <= MOST_TICKS:
+            break
+    return ticks[:: -(-len(ticks) // MOST_TICKS) or 1]
 
 
 def _rank_correlation(one: F64, other: F64) -> float:

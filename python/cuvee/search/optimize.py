@@ -124,7 +124,7 @@ class _Search:
             predicted=found.mean if kept else math.nan,
             predicted_sd=found.sd if kept else math.nan,
             runs=(*self.runs, audit),
-            remarks=remarks,
+            remarks=(*self._proxy.remarks, *remarks),
         )
 
     def _confirms(self, weights: F64, pairs: int) -> bool:

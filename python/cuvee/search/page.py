@@ -16,7 +16,7 @@ from ..report.markup import Content, Html, element, joined
 from ..report.shell import bar, card, document, folded, row, table, tiles
 from ..report.wording import MISSING, duration, number, percent, plural
 from .figures import Picture, audit_picture, loss_picture, mixtures_picture, triangle_picture
-from .receipt import F64, LEVEL, PROPORTIONAL, RECOMMENDED, SURE, UNIFORM, Receipt, sureness
+from .receipt import F64, LEVEL, PROPORTIONAL, RECOMMENDED, SURE, UNIFORM, Receipt, sureness, without_nan
 
 MOST_ROWS = 500  # of a table of numbers
 
@@ -66,7 +66,7 @@ def page_of(receipt: Receipt, title: str, laws: Sequence[Picture] = ()) -> str:
         _laws_section(laws),
         _record_section(receipt),
     )
-    figures = {key: picture.figure for key, picture in pictures.items()}
+    figures = without_nan({key: picture.figure for key, picture in pictures.items()})
     return document(f"{title} - mixture search", body, figures, "Written by cuvee search.")
 
 

@@ -8,11 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ..checks import as_choice, as_int, nearest
-from ..errors import MixtureError
+from ..checks import as_choice, as_int, as_weight, canonical_json, nearest
+from ..errors import CuveeError, MixtureError
 from .extrapolation import Extrapolation
 from .methods import METHODS, Method, make_method
 from .receipt import F64, PARTS
+from .repetition import Repetition
 from .rounds import Course, Rules, audit_seeds_of, round_size_of
 from .score import ManyScores, Score, run_scores
 from .space import Space
@@ -36,6 +37,13 @@ class HasSteps(EvaluatesApart, Protocol):
     """A score that knows the steps of a whole run, and goes on with a run that it made in part."""
 
     steps: int
+
+
+@runtime_checkable
+class Repeats(Protocol):
+    """A score that may repeat each source as often as the run that the mixture is for."""
+
+    repetition: Repetition | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,25 +90,32 @@ class SearchPlan:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not (callable(self.score) or isinstance(self.score, EvaluatesApart | ManyScores)):
+            raise MixtureError(f"score must be a function of weights, budget and seed, but got {self.score!r:.100}")
         as_choice(self.method, "method", list(METHODS), MixtureError)
-        as_int(self.budget, "budget", 2, MOST_RUNS, MixtureError)
-        as_int(self.seed, "seed", 0, 2**32, MixtureError)
-        as_int(self.evaluation_seed, "evaluation_seed", 0, 2**63, MixtureError)
-        for name, low in (("audit_seeds", 1), ("round_size", 1), ("group_size", 1)):
-            if getattr(self, name) is not None:
-                as_int(getattr(self, name), name, low, MOST_RUNS, MixtureError)
-        for name, weight in (self.targets or {}).items():
-            if not (isinstance(weight, int | float) and weight >= 0):
-                raise MixtureError(f"weight of target {name!r} must be a number and at least 0, but got {weight!r}")
-        if not any(self.target_weights):
-            raise MixtureError(f"targets must not all have weight 0, but got {dict(self.targets or {})}")
+        whole = {"budget": (2, MOST_RUNS), "seed": (0, 2**32), "evaluation_seed": (0, 2**63)}
+        whole |= dict.fromkeys(("audit_seeds", "round_size", "group_size"), (1, MOST_RUNS))
+        for name, (low, end) in whole.items():
+            if getattr(self, name) is not None or name in ("budget", "seed", "evaluation_seed"):
+                self._set(name, as_int(getattr(self, name), name, low, end, MixtureError))
+        if self.targets is not None:
+            self._set("targets", _checked_targets(self.targets))
+        if self.rows is not None:
+            self._set("rows", tuple(self.space.amounts(self.rows, "rows").tolist()))
+        _refuse_others_than_json(self.options, "options")
+        _refuse_others_than_json(self.about, "about")
         self._check_target_steps()
         if self.rules.search_budget < 1:
             rules = self.rules
             raise MixtureError(
                 f"budget must leave a run for the search beside {rules.arms * rules.audit_seeds} of the audit, but got "
-                f"{self.budget}"
+                f"{self.budget}; give at least {rules.arms * rules.audit_seeds + 1}"
+                + (", or fewer audit_seeds" if rules.audit_seeds > 1 else "")
             )
+        self.make_method()  # so that wrong options are told before anything is begun
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # of a frozen value, while it is made
 
     def _check_target_steps(self) -> None:
         if self.target_steps is None:
@@ -111,6 +126,11 @@ class SearchPlan:
                 f"target_steps must come with a score that has steps, such as the proxy, but got {self.target_steps!r}"
             )
         as_int(self.target_steps, "target_steps", steps, 2**50, MixtureError)
+        if isinstance(self.score, Repeats) and self.score.repetition is not None:
+            raise MixtureError(
+                "target_steps must come with a proxy without target_tokens, or sources repeat too often beyond its "
+                f"steps, but got {self.target_steps!r} with {self.score.repetition.target_tokens!r}"
+            )
         if steps < FEWEST_STEPS:
             raise MixtureError(
                 f"steps of a proxy run must be at least {FEWEST_STEPS} for target_steps, but got {steps}"
@@ -123,7 +143,7 @@ class SearchPlan:
         if isinstance(self.score, EvaluatesApart):
             for name in self.targets or {}:
                 if name not in own:
-                    raise MixtureError(f"targets must be domains, but got {name!r}{nearest(name, own)}")
+                    raise MixtureError(f"targets must be of domains {list(own)}, but got {name!r}{nearest(name, own)}")
             return own
         return tuple(self.targets) if self.targets else own
 
@@ -131,7 +151,8 @@ class SearchPlan:
     def target_weights(self) -> tuple[float, ...]:
         """Weight of each loss in what is minimised, sum 1."""
         weights = np.array([1.0 if self.targets is None else self.targets.get(name, 0.0) for name in self.losses])
-        return tuple((weights / max(weights.sum(), 1e-300)).tolist())
+        weights = weights / weights.max()
+        return tuple((weights / weights.sum()).tolist())
 
     @property
     def rules(self) -> Rules:
@@ -166,7 +187,19 @@ class SearchPlan:
         """Return the method as it is before any run."""
         options: dict[str, Any] = {"budget": self.rules.search_budget, **self.options}
         weights = np.array(self.target_weights)
-        return make_method(self.method, self.space, seed=self.seed, targets=weights, losses=self.losses, **options)
+        for name in ("seed", "targets", "losses"):
+            if name in options:
+                raise MixtureError(
+                    f"options must not have {name!r}, but got {options[name]!r:.100}; the search gives it"
+                )
+        try:
+            return make_method(self.method, self.space, seed=self.seed, targets=weights, losses=self.losses, **options)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, CuveeError):
+                raise
+            raise MixtureError(
+                f"options must suit {self.method}, but got {dict(self.options)!r:.200}: {error}"
+            ) from None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -219,6 +252,27 @@ class SearchPlan:
             return self.score.evaluate(weights, fidelity=fidelity, **seeds)
         parts = [self.score.evaluate(weights, fidelity=fidelity * part, **seeds) for part in (*PARTS, 1.0)]
         return np.stack(parts, axis=1)
+
+
+def _checked_targets(targets: object) -> dict[str, float]:
+    """Return the weights of losses by name, at least one of them above 0."""
+    if not isinstance(targets, Mapping) or not all(isinstance(name, str) for name in targets):
+        raise MixtureError(f"targets must be weights by name of a loss, but got {targets!r:.200}")
+    checked = {name: as_weight(weight, f"weight of target {name!r}", MixtureError) for name, weight in targets.items()}
+    if not any(checked.values()):
+        raise MixtureError(f"targets must not all have weight 0, but got {checked}")
+    return checked
+
+
+def _refuse_others_than_json(values: object, name: str) -> None:
+    try:
+        if isinstance(values, Mapping):
+            canonical_json(dict(values))
+            return
+        reason = "no mapping"
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = str(error)
+    raise MixtureError(f"{name} must be JSON values by name, but got {values!r:.200}: {reason}")
 
 
 def _rounded(weights: F64 | Sequence[float]) -> list[float]:

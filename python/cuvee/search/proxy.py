@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +21,7 @@ from ..checks import as_choice, as_int, as_weight, nearest
 from ..errors import MixtureError
 from .domains import MOST_SEEDS, Domain, checked_domains, windows_of
 from .proxy_reads import UNITS, Stream, Unit, checked_mixtures, unit_of
+from .repetition import Repetition
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -48,6 +50,8 @@ class ProxySettings:
         eval_tokens: held-out tokens of each domain, rounded up to whole windows.
         eval_seed: what held-out text is drawn from.
         unit: what domains take turns in, "tokens" or "windows"; None: tokens, and windows where a domain is of texts.
+        target_tokens: of the run that the mixture is for; texts are then thinned, so that proxy runs repeat each of
+            them as often as that run does. None: they are whole.
 
     Raises:
         MixtureError: naming the setting that is out of its range.
@@ -62,6 +66,7 @@ class ProxySettings:
     eval_tokens: int = 512
     eval_seed: int = EVALUATION_SEED
     unit: Unit | None = None
+    target_tokens: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "d_model", "n_layer", "n_head", "block", "eval_tokens"):
@@ -69,6 +74,8 @@ class ProxySettings:
         as_int(self.eval_seed, "eval_seed", 0, MOST_SEEDS, MixtureError)
         if self.unit is not None:
             as_choice(self.unit, "unit", UNITS, MixtureError)
+        if self.target_tokens is not None:
+            as_int(self.target_tokens, "target_tokens", 1, MOST_SEEDS, MixtureError)
         if as_weight(self.lr, "lr", MixtureError) == 0:
             raise MixtureError(f"lr must be above 0, but got {self.lr!r}")
         if self.d_model % self.n_head:
@@ -89,8 +96,9 @@ class ProxySettings:
 class Proxy:
     """Makes proxy runs of mixtures of some domains; a score for a search.
 
-    Runs are trained many at a time, which costs a fraction of one after the other and gives the same losses. A run that
-    was made with a part of the steps and is asked for again with more of them goes on from where it was.
+    Runs are trained many at a time on one thread, which costs a fraction of one after the other and gives the same
+    losses; more processes use more cores. A run that was made with a part of the steps and is asked for again with more
+    of them goes on from where it was.
 
     Args:
         domains: at least two, with unique names and one vocabulary.
@@ -106,11 +114,27 @@ class Proxy:
         self.steps = as_int(steps, "proxy_steps", 1, MOST_STEPS, MixtureError)
         self.settings = checked_settings(settings)
         self.names = tuple(domain.name for domain in self.domains)
+        self.repetition = self._repetition()
+        if self.repetition is not None:
+            self.domains = self.repetition.thinned(self.domains)
         self._shape = self.settings.shape(self.domains[0].vocab)
         self.trained_steps = 0  # of all runs together
         self._streams: OrderedDict[int, Stream] = OrderedDict()
         self._held_outs: OrderedDict[int, Tensor] = OrderedDict()
         self._kept: OrderedDict[tuple[int, bytes], State] = OrderedDict()
+
+    def _repetition(self) -> Repetition | None:
+        size = self.settings
+        if size.target_tokens is None:
+            return None
+        return Repetition(
+            steps=self.steps, batch_size=size.batch_size, block=size.block, target_tokens=size.target_tokens
+        )
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What should be known of its runs, one sentence each."""
+        return () if self.repetition is None else self.repetition.remarks(self.domains)
 
     def __call__(self, weights: Mapping[str, float], budget: float = 1.0, seed: int = 0) -> dict[str, float]:
         """Return the held-out loss of one mixture by domain, in nats.
@@ -156,10 +180,11 @@ class Proxy:
         steps = self._steps_of(fidelity)
         unique, where = np.unique(mixtures, axis=0, return_inverse=True)
         losses = np.empty(unique.shape)
-        for group in self._groups(unique, seed, steps):
-            models = self._trained(unique[group], seed, steps)
-            found = models.losses(self._held_out(evaluation_seed))
-            losses[group] = found.double().view(*losses[group].shape, -1).mean(2).numpy()
+        with _one_thread():
+            for group in self._groups(unique, seed, steps):
+                models = self._trained(unique[group], seed, steps)
+                found = models.losses(self._held_out(evaluation_seed))
+                losses[group] = found.double().view(*losses[group].shape, -1).mean(2).numpy()
         return losses[where.reshape(-1)]
 
     def _steps_of(self, fidelity: float) -> int:
@@ -215,6 +240,19 @@ class Proxy:
             text = torch.from_numpy(np.concatenate(windows))
             _keep(self._held_outs, seed, text, most=max(1, KEPT_BYTES // text.nbytes))
         return self._held_outs[seed]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch work on one thread: so small a model gains little by more, and the last bits depend on how many."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 Key = TypeVar("Key")

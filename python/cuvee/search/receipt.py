@@ -293,7 +293,7 @@ class Receipt:
             ],
             "verdict": self.verdict,
         }
-        document: dict[str, Any] = _without_nan({"format": FORMAT, **asdict(self), "summary": summary})
+        document: dict[str, Any] = without_nan({"format": FORMAT, **asdict(self), "summary": summary})
         return document
 
     def to_json(self) -> str:
@@ -305,16 +305,15 @@ class Receipt:
         """Return the receipt that `document` made these JSON values of.
 
         Raises:
-            StateError: it is of another format, or not a receipt.
+            StateError: it is of another format, or not a receipt; names what is wrong.
         """
-        if document.get("format") != FORMAT:
+        if not isinstance(document, Mapping):
+            raise StateError(f"receipt must be a JSON object, but got {document!r:.100}")
+        if document.get("format") != FORMAT or isinstance(document["format"], bool):
             raise StateError(f"receipt must be of format {FORMAT}, but got {document.get('format')!r}")
-        fields = {name: value for name, value in document.items() if name not in ("format", "summary", "runs")}
-        try:
-            runs = tuple(Run(**_as_values(run)) for run in document["runs"])
-            return cls(**_as_values(fields), runs=runs)
-        except (KeyError, TypeError) as error:
-            raise StateError(f"receipt must be what a search wrote, but got one with {error}") from None
+        from .receipt_reading import receipt_from
+
+        return receipt_from(document, cls)
 
 
 def sureness(confidence: float) -> str:
@@ -331,22 +330,10 @@ def _pooled_sd(groups: Sequence[Sequence[float]]) -> float:
     return math.sqrt(squares / freedom) if freedom else math.nan
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
     """Return JSON values: None for what is not finite, lists for tuples."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {name: _without_nan(inner) for name, inner in value.items()}
-    return [_without_nan(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _as_values(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields as dataclasses here have them: tuples for lists, NaN for None."""
-    return {
-        name: _as_tuple(value) if isinstance(value, list) else math.nan if value is None else value
-        for name, value in fields.items()
-    }
-
-
-def _as_tuple(values: list[Any]) -> tuple[Any, ...]:
-    return tuple(_as_tuple(value) if isinstance(value, list) else value for value in values)
+        return {name: without_nan(inner) for name, inner in value.items()}
+    return [without_nan(inner) for inner in value] if isinstance(value, list | tuple) else value

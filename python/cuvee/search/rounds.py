@@ -23,6 +23,8 @@ Made: TypeAlias = tuple[tuple[float, ...], float]  # weights and fidelity
 AUDIT_SEED = 0x6175_6469  # sets the seeds of audits apart from all others that are made of a search's seed
 MOST_AUDIT_SEEDS = 8
 ROUNDING = 1e-9  # of sums of fidelities
+SAME_DIGITS = 9  # of shares, to which mixtures are told apart
+MOST_NATS = 128.0  # a loss above is in some other unit, such as perplexity or nats of a document
 STALLED = 8  # rounds of runs that were all made before, in a row, after which a method is taken to have settled
 
 
@@ -116,23 +118,30 @@ class Course:
         return whole and all(slot.state == "done" for slot in slots)
 
     def method_after(self, runs: Iterable[Run]) -> Method:
-        """Return the method that has been told the runs of a search, in their order."""
+        """Return the method that has been told the runs of a search, in their order; large losses in a larger unit."""
+        return self._method_and_unit(runs)[0]
+
+    def recommendation(self, runs: Iterable[Run]) -> Recommendation:
+        """Return what the method recommends after the runs of a search."""
+        method, unit = self._method_and_unit(runs)
+        found = method.recommend()
+        return replace(found, mean=found.mean * unit, sd=found.sd * unit)
+
+    def _method_and_unit(self, runs: Iterable[Run]) -> tuple[Method, float]:
         method, runs = self.make_method(), list(runs)
         if self.extrapolate is not None:
             runs = list(self.extrapolate(runs))
+        unit = _unit_of(runs)
         told = [
             Observation(
-                Trial(number=run.number, weights=np.array(run.weights), fidelity=run.fidelity), np.array(run.losses)
+                Trial(number=run.number, weights=np.array(run.weights), fidelity=run.fidelity),
+                np.array(run.losses) / unit,
             )
             for run in runs
         ]
         if told:
             method.tell(told)
-        return method
-
-    def recommendation(self, runs: Iterable[Run]) -> Recommendation:
-        """Return what the method recommends after the runs of a search."""
-        return self.method_after(runs).recommend()
+        return method, unit
 
     def _proposed(self, number: int, done: Sequence[Slot]) -> list[Planned]:
         """Return the runs of a round of that number, after others that are done."""
@@ -217,7 +226,7 @@ def _affordable(trials: Sequence[Trial], known: Mapping[Made, object], budget: f
     """Yield trials from the first one on as long as the budget lasts; what was run before costs nothing."""
     spent = 0.0
     for trial in trials:
-        spent += 0.0 if (_floats(trial.weights), float(trial.fidelity)) in known else trial.fidelity
+        spent += 0.0 if _made(trial) in known else trial.fidelity
         if spent > budget + ROUNDING:
             return
         yield trial
@@ -225,12 +234,18 @@ def _affordable(trials: Sequence[Trial], known: Mapping[Made, object], budget: f
 
 def _distinct(trials: Sequence[Trial]) -> list[Trial]:
     """Return trials without those that are the same run as one before them."""
-    return list({(_floats(trial.weights), float(trial.fidelity)): trial for trial in reversed(trials)}.values())[::-1]
+    return list({_made(trial): trial for trial in reversed(trials)}.values())[::-1]
 
 
-def _made(planned: Planned) -> Made:
-    """Return what makes a run of a search the same run: all its runs share their seeds."""
-    return planned.weights, planned.fidelity
+def _unit_of(runs: Sequence[Run]) -> float:
+    """Return the power of two, at least 1, in which losses are at most `MOST_NATS`: methods know the size of nats."""
+    most = max((abs(loss) for run in runs for loss in run.losses), default=0.0)
+    return 2.0 ** max(0, math.ceil(math.log2(most / MOST_NATS))) if most > MOST_NATS else 1.0
+
+
+def _made(run: Planned | Trial) -> Made:
+    """Return what makes a run of a search the same run: all share their seeds, and rounding makes no mixture."""
+    return tuple(round(weight, SAME_DIGITS) for weight in _floats(run.weights)), float(run.fidelity)
 
 
 def _recalled(planned: Planned, known: Mapping[Made, Slot]) -> Planned:
@@ -245,7 +260,7 @@ def _settled(searched: Sequence[Slot], number: int) -> bool:
     return number >= STALLED and all(plan.known for plan in last)
 
 
-def _floats(weights: F64) -> tuple[float, ...]:
+def _floats(weights: F64 | Sequence[float]) -> tuple[float, ...]:
     return tuple(np.asarray(weights, dtype=np.float64).tolist())
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import nearest
 from ..errors import MixtureError
 
 if TYPE_CHECKING:
     from .space import Space
 
 F64 = NDArray[np.float64]
+LARGEST = 1e30  # size of a loss, in nats: powers of larger ones are no numbers
 
 
 class Score(Protocol):
@@ -37,6 +39,16 @@ class ManyScores(Protocol):
 
     def many(self, weights: F64, budget: float, seed: int) -> Sequence[Mapping[str, float]]:
         """Return the losses of M mixtures, weights of shape (M, K) in the order of the space's names."""
+        ...
+
+
+@runtime_checkable
+class HasRemarks(Protocol):
+    """A score of whose runs something should be known, such as `Proxy`."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What should be known, one sentence each; for the receipt."""
         ...
 
 
@@ -67,13 +79,19 @@ def run_scores(
     """
     mixtures = np.asarray(weights, dtype=np.float64)
     if isinstance(score, ManyScores):
-        answers = list(score.many(mixtures, budget, seed))
+        answers = _listed(score.many(mixtures.copy(), budget, seed))
     else:
         answers = [score(dict(zip(space.names, row.tolist(), strict=True)), budget, seed) for row in mixtures]
     if len(answers) != len(mixtures):
         raise MixtureError(f"score must answer for each of {len(mixtures)} mixtures, but got {len(answers)} answers")
     names = tuple(losses) if losses is not None else tuple(_checked(answers[0]))
     return names, np.array([[_loss(_checked(answer), name) for name in names] for answer in answers])
+
+
+def _listed(answers: object) -> list[Mapping[str, float]]:
+    if not isinstance(answers, Iterable) or isinstance(answers, Mapping | str):
+        raise MixtureError(f"score must answer with one mapping of losses a mixture, but got {answers!r:.200}")
+    return list(answers)
 
 
 def _checked(answer: object) -> Mapping[str, float]:
@@ -84,11 +102,15 @@ def _checked(answer: object) -> Mapping[str, float]:
 
 def _loss(answer: Mapping[str, float], name: str) -> float:
     if name not in answer:
-        raise MixtureError(f"score must return a loss of {name!r} as it did before, but got {list(answer)!r:.200}")
-    try:
-        loss = float(answer[name])
-    except (TypeError, ValueError):
+        like = nearest(name, [key for key in answer if isinstance(key, str)])
+        raise MixtureError(f"score must return a loss of {name!r}, but got {list(answer)!r:.200}{like}")
+    value = answer[name]
+    try:  # whatever has a value as a number, of whatever library; text and truth have none
+        loss = math.nan if isinstance(value, str | bytes | bool | np.bool_) else float(value)
+    except (TypeError, ValueError, OverflowError):
         loss = math.nan
     if not math.isfinite(loss):
-        raise MixtureError(f"loss of {name!r} must be a finite number, but got {answer[name]!r:.100}")
+        raise MixtureError(f"loss of {name!r} must be a finite number, but got {value!r:.100}")
+    if abs(loss) > LARGEST:
+        raise MixtureError(f"loss of {name!r} must be at most {LARGEST:g} in size, but got {loss!r}")
     return loss

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import as_int, as_name, nearest
+from ..checks import as_int, as_name, as_weight, nearest
 from ..errors import MixtureError
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ class Space:
         self.names = _checked_names(names)
         low = self._shares(lower, "lower", missing=0.0)
         high = self._shares(upper, "upper", missing=1.0)
-        have = None if rows is None else self._positive(rows, "rows")
+        have = None if rows is None else self.amounts(rows, "rows")
         if max_repetition is not None:
             high = np.minimum(high, _limit(have, target_rows, max_repetition))
-        self.lower, self.upper = self._with_fixed(low, high, fixed or {})
+        self.lower, self.upper = self._with_fixed(low, high, {} if fixed is None else fixed)
         self._check_feasible()
         self.uniform = self.project(np.full(self.size, 1.0 / self.size))
-        given = have if prior is None else self._positive(prior, "prior")
+        given = have if prior is None else self.amounts(prior, "prior")
         self.prior = self.uniform if given is None else self.fit(given)
 
     @property
@@ -176,7 +176,12 @@ class Space:
                 raise MixtureError(f"{name} of {domain!r} must be in [0, 1], but got {share!r}")
         return shares
 
-    def _positive(self, values: Shares, name: str) -> F64:
+    def amounts(self, values: Shares, name: str) -> F64:
+        """Return sizes of the domains, by name or K of them, as float64 of shape (K,).
+
+        Raises:
+            MixtureError: naming them, if one is missing or negative, or all are 0.
+        """
         numbers = self._numbers(values, name, None)
         for domain, number in zip(self.names, numbers.tolist(), strict=True):
             if not (math.isfinite(number) and number >= 0):
@@ -200,13 +205,15 @@ class Space:
             values = [values[key] if key in values else float(missing or 0) for key in self.names]
         try:
             numbers = np.array(values, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise MixtureError(f"{name} must be numbers, but got {values!r:.200}") from None
         if numbers.shape != (self.size,):
             raise MixtureError(f"{name} must have shape ({self.size},), but got {numbers.shape}")
         return numbers
 
     def _with_fixed(self, low: F64, high: F64, fixed: Mapping[str, float]) -> tuple[F64, F64]:
+        if not isinstance(fixed, Mapping):
+            raise MixtureError(f"fixed must be shares by name, but got {fixed!r:.200}")
         shares = self._shares(fixed, "fixed", missing=0.0)
         for domain, name in enumerate(self.names):
             if name not in fixed:
@@ -225,7 +232,9 @@ class Space:
                 f"{low[domain]:g}; upper bounds come from upper, fixed and max_repetition"
             )
         if math.fsum(low) > 1 + SLACK:
-            raise MixtureError(f"lower bounds must sum to at most 1, but got {math.fsum(low):.6g}")
+            raise MixtureError(
+                f"lower bounds must sum to at most 1, but got {math.fsum(low):.6g}; give less to lower or fixed"
+            )
         if math.fsum(high) < 1 - SLACK:
             raise MixtureError(
                 f"upper bounds must sum to at least 1, but got {math.fsum(high):.6g}; raise upper or max_repetition, "
@@ -237,6 +246,8 @@ class Space:
 
 
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise MixtureError(f"names must be a sequence of names, but got {names!r:.200}")
     checked = tuple(as_name(name, MixtureError) for name in names)
     as_int(len(checked), "number of domains", 1, MOST_DOMAINS, MixtureError)
     for place, name in enumerate(checked):
@@ -252,10 +263,19 @@ def _limit(rows: F64 | None, target_rows: float | None, max_repetition: float) -
             f"max_repetition must come with rows and target_rows, but got rows={rows!r:.60} and "
             f"target_rows={target_rows!r}"
         )
-    for value, name in ((target_rows, "target_rows"), (max_repetition, "max_repetition")):
-        if not (math.isfinite(value) and value > 0):
-            raise MixtureError(f"{name} must be finite and above 0, but got {value!r}")
-    return np.minimum(1.0, max_repetition * rows / target_rows)
+    passes, total = _above_zero(max_repetition, "max_repetition"), _above_zero(target_rows, "target_rows")
+    with np.errstate(over="ignore"):  # a share may be as large as it likes: it is cut at 1
+        return np.minimum(1.0, passes * rows / total)
+
+
+def _above_zero(value: object, name: str) -> float:
+    try:
+        number = as_weight(value, name, MixtureError)
+    except MixtureError:
+        number = 0.0
+    if number == 0:
+        raise MixtureError(f"{name} must be finite and above 0, but got {value!r:.100}")
+    return number
 
 
 def _crossing(ends: F64, total: Callable[[F64], F64]) -> F64:

@@ -7,6 +7,7 @@ postgresql://user@host/database           many machines
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import re
@@ -40,7 +41,8 @@ def open_storage(url: str) -> BaseStorage:
     """
     try:
         from optuna.storages import JournalStorage, RDBStorage
-        from optuna.storages.journal import JournalFileBackend
+
+        from .journal import WholeLines
     except ModuleNotFoundError:
         raise CuveeError(f"package 'optuna' must be installed to search, but got none; {INSTALL}") from None
     kind, place = _parts(url)
@@ -49,15 +51,14 @@ def open_storage(url: str) -> BaseStorage:
             if kind == "sqlite":
                 return _sqlite(place)
             if kind == "journal":
-                Path(place).absolute().parent.mkdir(parents=True, exist_ok=True)
-                return JournalStorage(JournalFileBackend(place))
+                return JournalStorage(WholeLines(place))
             options = {"pool_pre_ping": True, "pool_size": 2, "max_overflow": 2}
             return _patiently(lambda: RDBStorage(place, engine_kwargs=options))
         except CuveeError:
             raise
         except Exception as error:  # whatever the driver of some database raises
             raise CuveeError(
-                f"--storage must be a storage that can be opened, but got {_without_password(url)!r}: {_said_by(error)}"
+                f"--storage must be a storage that can be opened, but got {without_password(url)!r}: {_said_by(error)}"
             ) from None
 
 
@@ -79,8 +80,10 @@ def again(call: Callable[[], Answer]) -> Answer:
 
     try:
         return _patiently(call)
-    except (StorageInternalError, DBAPIError) as error:
+    except (StorageInternalError, DBAPIError, OSError) as error:
         raise CuveeError(f"storage must take what is stored, but got: {_said_by(error)}") from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:  # of a journal that was written over
+        raise CuveeError(f"storage must be as searches wrote it, but got: {_said_by(error)}") from error
 
 
 def _patiently(call: Callable[[], Answer]) -> Answer:
@@ -106,7 +109,8 @@ def _said_by(error: Exception) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
+    """Return an address as it may be shown."""
     return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", url)
 
 
@@ -132,6 +136,8 @@ def _may_pass(error: Exception) -> bool:
 
 def _parts(url: str) -> tuple[str, str]:
     """Return the kind of a storage, and what its opener takes."""
+    if not isinstance(url, str):
+        raise CuveeError(f"--storage must be {WAYS}, but got {url!r:.100}")
     if url.startswith("sqlite:///"):
         return "sqlite", url.removeprefix("sqlite:///")
     if url.startswith("journal:"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -19,10 +19,15 @@ from ..errors import CuveeError, StateError
 from .neighbours import BEAT_SECONDS, GRACE_SECONDS, Heart, Neighbours, identity
 from .receipt import F64
 from .rounds import Course
+from .score import LARGEST
 from .storage import again, open_storage
 from .trials import Slot, Trials
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 SETTINGS = "settings"
+LONGEST_NAME = 512  # of a study, in a database
 POLL_SECONDS = (0.1, 2.0)  # between two looks at a study where nothing is to be done: at first, and at last
 
 
@@ -95,6 +100,7 @@ class Study:
         """
         neighbours, pause = Neighbours(self.read, grace=self.timing.grace), POLL_SECONDS[0]
         with Heart(self.write, self.worker, every=self.timing.beat) as heart:
+            self._begin_anew()
             while True:
                 if heart.failure is not None:
                     raise CuveeError(f"storage must take signs of life, but got: {heart.failure}") from heart.failure
@@ -108,6 +114,12 @@ class Study:
                 else:
                     time.sleep(pause)
                     pause = min(1.5 * pause, POLL_SECONDS[1])
+
+    def _begin_anew(self) -> None:
+        """Give up runs of an earlier search of this process, which could not say so: its storage was lost just then."""
+        for slot in self.slots():
+            if slot.state == "running" and slot.worker == self.worker:
+                self.trials.drop(slot, "its worker begins anew")
 
     def _went_on(self, evaluate: Evaluate, slots: Sequence[Slot], neighbours: Neighbours, heart: Heart) -> bool:
         """Do what there is to do for this worker, and tell whether there was anything."""
@@ -157,13 +169,16 @@ class Study:
         plan, began = group[0].planned, time.perf_counter()
         weights = np.array([slot.planned.weights for slot in group])
         try:
-            losses = evaluate(
-                weights,
-                fidelity=plan.fidelity,
-                training_seed=plan.training_seed,
-                evaluation_seed=plan.evaluation_seed,
+            losses = _checked(
+                evaluate(
+                    weights,
+                    fidelity=plan.fidelity,
+                    training_seed=plan.training_seed,
+                    evaluation_seed=plan.evaluation_seed,
+                ),
+                group,
+                len(self.target_weights),
             )
-            _check(losses, group, len(self.target_weights))
         except BaseException as error:
             for slot in group:
                 self.trials.drop(slot, f"{type(error).__name__}: {error}"[:1000])
@@ -173,15 +188,21 @@ class Study:
             self.trials.finish(slot, of_run, seconds=seconds)
 
 
-def _check(losses: F64, group: Sequence[Slot], targets: int) -> None:
-    """Raise unless there is a finite loss for each run and target."""
-    shape = (losses.shape[0], losses.shape[-1])
-    if losses.ndim not in (2, 3) or shape != (len(group), targets) or not np.isfinite(losses).all():
+def _checked(losses: ArrayLike, group: Sequence[Slot], targets: int) -> F64:
+    """Return losses as float64; raise unless there is a finite one for each run and target."""
+    try:
+        table = np.asarray(losses, dtype=np.float64)
+    except (TypeError, ValueError):
+        table = np.empty(0)
+    shape = (len(group), targets)
+    good = table.ndim in (2, 3) and (table.shape[0], table.shape[-1]) == shape
+    if not good or not (np.abs(table) <= LARGEST).all():
         plan = group[0].planned
         raise CuveeError(
-            f"losses of runs {plan.number} to {group[-1].planned.number} must be finite, of shape "
-            f"({len(group)}, {targets}), but got {losses.tolist()}"
+            f"losses of runs {plan.number} to {group[-1].planned.number} must be finite, at most {LARGEST:g} in size, "
+            f"of shape {shape}, but got {getattr(losses, 'tolist', lambda: losses)()!r:.200}"
         )
+    return table
 
 
 def open_study(
@@ -211,6 +232,8 @@ def open_study(
     """
     import optuna
 
+    if not (isinstance(name, str) and 0 < len(name) <= LONGEST_NAME):
+        raise CuveeError(f"study must be a name of 1 to {LONGEST_NAME} characters, but got {name!r:.100}")
     storage = open_storage(url)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ import numpy as np
 
 from ...checks import as_int
 from ...errors import CuveeError
+from ..surrogates.surrogate import as_floats
+from .numbers import as_column, as_number, check_range
 from .repetition import REPEATS, effective_tokens
 
 if TYPE_CHECKING:
@@ -54,24 +57,23 @@ class PowerLaw:
         Raises:
             CuveeError: if an argument is out of its range, or there are fewer than six runs.
         """
-        table = np.column_stack([np.asarray(column, dtype=np.float64) for column in (parameters, tokens, losses)])
-        if not (np.isfinite(table) & (table > 0)).all():
-            raise CuveeError("parameters, tokens and losses must be positive and finite, but got others")
-        if len(table) < FEWEST:
-            raise CuveeError(f"runs must be at least {FEWEST}, but got {len(table)}")
-        draws = as_int(self.draws, "draws", 0, 10**6, CuveeError)
+        columns = {"parameters": parameters, "tokens": tokens, "losses": losses}
+        table = _table_of({name: as_column(values, name) for name, values in columns.items()})
+        draws, seed = as_int(self.draws, "draws", 0, 10**6, CuveeError), as_int(self.seed, "seed", 0, 2**63, CuveeError)
+        huber = as_number(self.huber, "huber", "above 0 and at most 1000", low=0, end=1000.0001, open_low=True)
+        as_number(self.repeats, "repeats", "positive and finite", low=0, end=math.inf, open_low=True)
         if unique is not None:
-            table[:, 1] = effective_tokens(table[:, 1], unique, repeats=self.repeats)
+            table[:, 1] = _worth(table[:, 1], unique, self.repeats)
         size, count = np.exp(np.log(table[:, :2]).mean(0)).tolist()
         points = np.column_stack([np.log(table[:, 0] / size), np.log(table[:, 1] / count), np.log(table[:, 2])])
         low = float(table[:, 2].min())
         starts = [
             np.array([np.log(low * e), np.log(low / 5), np.log(low / 5), np.log(a), np.log(b)]) for e, a, b in STARTS
         ]
-        best = _likeliest(points, starts, self.huber)
-        rng = np.random.default_rng(self.seed)
+        best = _likeliest(points, starts, huber)
+        rng = np.random.default_rng(seed)
         picks = [rng.integers(0, len(points), len(points)) for _ in range(draws)]
-        resampled = tuple(_likeliest(points[pick], [best], self.huber) for pick in picks)
+        resampled = tuple(_likeliest(points[pick], [best], huber) for pick in picks)
         return PowerModel(size=size, tokens=count, repeats=self.repeats, best=best, resampled=resampled)
 
 
@@ -96,7 +98,11 @@ class PowerModel:
         return float(np.exp(self.best[0]))
 
     def predict(self, parameters: ArrayLike, tokens: ArrayLike, *, unique: ArrayLike | None = None) -> Floats:
-        """Return the losses of such runs, (m,)."""
+        """Return the losses of such runs, (m,).
+
+        Raises:
+            CuveeError: if sizes or tokens are out of their range, or of different shapes.
+        """
         return np.exp(_log_losses(self.best, *self._places(parameters, tokens, unique))[0])
 
     def interval(
@@ -107,8 +113,7 @@ class PowerModel:
         Raises:
             CuveeError: if `level` is not in (0, 1), or the law was fitted without samples.
         """
-        if not 0 < level < 1:
-            raise CuveeError(f"level must be in (0, 1), but got {level!r}")
+        level = as_number(level, "level", "in (0, 1)", low=0, end=1, open_low=True)
         if not self.resampled:
             raise CuveeError("draws must be at least 1 for an interval, but got 0")
         at = self._places(parameters, tokens, unique)
@@ -117,9 +122,36 @@ class PowerModel:
         return low, high
 
     def _places(self, parameters: ArrayLike, tokens: ArrayLike, unique: ArrayLike | None) -> tuple[Floats, Floats]:
-        sizes, counts = np.asarray(parameters, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
-        worth = counts if unique is None else effective_tokens(counts, unique, repeats=self.repeats)
+        sizes, counts = as_floats(parameters, "parameters"), as_floats(tokens, "tokens")
+        try:
+            sizes, counts = np.broadcast_arrays(sizes, counts)
+        except ValueError:
+            raise CuveeError(f"tokens must be as many as parameters, {sizes.shape}, but got {counts.shape}") from None
+        check_range(sizes, "parameters")
+        check_range(counts, "tokens")
+        worth = counts if unique is None else _worth(counts, unique, self.repeats)
         return np.log(sizes / self.size), np.log(worth / self.tokens)
+
+
+def _table_of(columns: dict[str, Floats]) -> Floats:
+    """Return columns of one length as a table of runs, (n, 3)."""
+    count = len(columns["parameters"])
+    for name, column in columns.items():
+        if len(column) != count:
+            raise CuveeError(f"{name} must be {count} numbers, as many as parameters, but got {len(column)}")
+    if count < FEWEST:
+        raise CuveeError(f"runs must be at least {FEWEST}, but got {count}")
+    return np.column_stack(list(columns.values()))
+
+
+def _worth(tokens: Floats, unique: ArrayLike, repeats: float) -> Floats:
+    """Return effective tokens of the shape of `tokens`."""
+    fresh = as_floats(unique, "unique")
+    if fresh.shape not in ((), tokens.shape):
+        raise CuveeError(f"unique must be of shape {tokens.shape}, or one number, but got {fresh.shape}")
+    worth = effective_tokens(tokens, fresh, repeats=repeats)
+    check_range(worth, "effective tokens")
+    return worth
 
 
 def _log_losses(vector: Floats, size: Floats, tokens: Floats) -> tuple[Floats, Floats]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import CuveeError
-from ..surrogates.surrogate import as_mixtures, as_table
+from ..surrogates.surrogate import as_floats, as_mixtures, as_table
 from ..surrogates.transfer_law import TransferLaw, as_shares
+from .numbers import as_column, as_number, check_range
 from .scale_fit import Member, Runs, fit_member, numbers_of
 from .scale_terms import DECAY, DECAY_DOUBT, HELD
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 BURN_IN_DOUBT = 0.1
 MOST_BURN_IN = 0.9
+SPAN = 1e15  # between the least and the most of what is fitted at once
 DECAY_SIZES = 3  # sizes from which the parameters' exponent can be learned
 
 
@@ -62,16 +64,20 @@ class ScaleLaw:
             CuveeError: if an argument has a wrong shape or is out of its range.
         """
         mixtures, table = as_table(weights, losses)
-        if not (table > 0).all():
-            raise CuveeError(f"losses must be positive, but got {table.min()}")
-        sizes, counts = as_counts(parameters, "parameters", len(table)), as_counts(tokens, "tokens", len(table))
-        if not 0 <= self.burn_in <= MOST_BURN_IN:
-            raise CuveeError(f"burn_in must be in [0, {MOST_BURN_IN}], but got {self.burn_in!r}")
+        check_range(table, "losses")
+        sizes, counts = as_column(parameters, "parameters", len(table)), as_column(tokens, "tokens", len(table))
+        for name, column in (("parameters", sizes), ("tokens", counts)):
+            if column.max() / column.min() > SPAN:
+                raise CuveeError(
+                    f"{name} must be within a factor of {SPAN:g}, but got {column.min()} to {column.max()}"
+                )
+        rule = f"in [0, {MOST_BURN_IN}]"
+        burn_in = as_number(self.burn_in, "burn_in", rule, low=0, end=np.nextafter(MOST_BURN_IN, 1))
         mix = TransferLaw(own=self.own).terms(mixtures.shape[1], table.shape[1])
         progress = counts / _ends(mixtures, sizes, counts)
         runs = [
             Runs.of(mixtures[late], sizes[late], counts[late], table[late], self.unique)
-            for late in (progress >= self.burn_in + shift for shift in (0.0, -BURN_IN_DOUBT, BURN_IN_DOUBT))
+            for late in (progress >= burn_in + shift for shift in (0.0, -BURN_IN_DOUBT, BURN_IN_DOUBT))
         ]
         few = len(np.unique(sizes)) < DECAY_SIZES
         prior = (DECAY, HELD) if few else (DECAY, DECAY_DOUBT)
@@ -113,7 +119,7 @@ class ScaleModel:
             shares: weights of the losses, (D,); None: equal ones. They are normalised.
         """
         runs = self._runs(weights, parameters, tokens)
-        part = as_shares(shares, len(self.members[0].noise))
+        part = as_shares(None if shares is None else as_floats(shares, "shares"), len(self.members[0].noise))
         means = np.array([member.moments(*runs)[0] @ part for member in self.members])
         variance = np.mean([member.variance_of_mean(*runs, part) for member in self.members], axis=0)
         noise = np.mean([part @ member.noise @ part for member in self.members])
@@ -128,16 +134,15 @@ class ScaleModel:
         Raises:
             CuveeError: if `level` is not in (0, 1).
         """
-        if not 0 < level < 1:
-            raise CuveeError(f"level must be in (0, 1), but got {level!r}")
+        level = as_number(level, "level", "in (0, 1)", low=0, end=1, open_low=True)
         mean, deviation = self.predict(weights, parameters, tokens)
         reach = NormalDist().inv_cdf(0.5 + level / 2) * deviation
         return mean - reach, mean + reach
 
     def _runs(self, weights: ArrayLike, parameters: ArrayLike, tokens: ArrayLike) -> tuple[Floats, Floats, Floats]:
         mixtures = as_mixtures(weights, self.members[0].posterior.terms.domains)
-        sizes = as_counts(parameters, "parameters", len(mixtures))
-        return mixtures, sizes, as_counts(tokens, "tokens", len(mixtures))
+        sizes = as_column(parameters, "parameters", len(mixtures))
+        return mixtures, sizes, as_column(tokens, "tokens", len(mixtures))
 
     def _doubt(self, mixtures: Floats, sizes: Floats, counts: Floats) -> Floats:
         """Return half the change of the losses when the exponent moves by a deviation down and up, (m, D)."""
@@ -146,18 +151,6 @@ class ScaleModel:
         low, high = (member.moments(mixtures, sizes, counts)[0] for member in self.doubted)
         half: Floats = (high - low) / 2
         return half
-
-
-def as_counts(values: ArrayLike, name: str, rows: int) -> Floats:
-    """Return positive numbers, one for each row, float64 of shape (rows,).
-
-    Raises:
-        CuveeError: naming them, if they are of another shape, not finite, or not positive.
-    """
-    given = np.asarray(values, dtype=np.float64)
-    if given.shape not in ((), (rows,)) or not (np.isfinite(given) & (given > 0)).all():
-        raise CuveeError(f"{name} must be positive numbers, one or {rows}, but got {values!r}")
-    return np.broadcast_to(given, (rows,)).copy()
 
 
 def _ends(mixtures: Floats, sizes: Floats, counts: Floats) -> Floats:

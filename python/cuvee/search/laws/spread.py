@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import CuveeError
-from ..surrogates.surrogate import as_table, scales
+from ..surrogates.surrogate import as_floats, as_table, scales
 from ..surrogates.transfer_law import as_shares
+from .numbers import MOST, as_number
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -39,11 +41,14 @@ def grown_shares(
         CuveeError: if an argument is out of its range.
     """
     _, table = as_table(weights, losses)
-    if not (np.isfinite(growth) and growth >= 1):
-        raise CuveeError(f"growth must be finite and at least 1, but got {growth!r}")
-    if not (np.isfinite(closing) and closing >= 0):
-        raise CuveeError(f"closing must be finite and at least 0, but got {closing!r}")
+    growth = as_number(growth, "growth", "finite and at least 1", low=1, end=math.inf)
+    closing = as_number(closing, "closing", "finite and at least 0", low=0, end=math.inf)
+    if np.abs(table).max() > MOST:
+        raise CuveeError(f"losses must be at most {MOST:g} in size, but got {np.abs(table).max():g}")
     spread = scales(table)[1]
-    shrunk: Floats = as_shares(shares, table.shape[1]) * spread ** (-closing * np.log(growth))
+    part = as_shares(None if shares is None else as_floats(shares, "shares"), table.shape[1])
+    counted = part > 0
+    power = -closing * np.log(growth) * np.log(spread)
+    shrunk: Floats = part * np.exp(np.minimum(power - power[counted].max(), 0))
     normalised: Floats = shrunk / shrunk.sum()
     return normalised

@@ -9,6 +9,8 @@ import numpy as np
 
 from ...checks import as_int
 from ...errors import CuveeError
+from ..surrogates.surrogate import as_floats
+from .numbers import LEAST, MOST, as_number, check_range
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -52,19 +54,20 @@ class StepLaw:
         Raises:
             CuveeError: if an argument is out of its range, or fewer than three checkpoints are left.
         """
-        times, table = np.asarray(steps, dtype=np.float64), np.asarray(losses, dtype=np.float64)
+        times, table = as_floats(steps, "steps"), as_floats(losses, "losses")
         if times.ndim != 1 or not len(times) or not (times > 0).all() or not (np.diff(times) > 0).all():
-            raise CuveeError(f"steps must be positive and increasing, but got {steps!r}")
-        if table.ndim != 3 or table.shape[1] != len(times) or not (np.isfinite(table) & (table > 0)).all():
+            raise CuveeError(f"steps must be positive and increasing, but got {steps!r:.200}")
+        check_range(times, "steps")
+        if table.ndim != 3 or table.shape[1] != len(times) or not table.size:
             raise CuveeError(f"losses must be positive and of shape (M, {len(times)}, D), but got shape {table.shape}")
-        if not 0 <= self.burn_in < 1:
-            raise CuveeError(f"burn_in must be in [0, 1), but got {self.burn_in!r}")
-        draws = as_int(self.draws, "draws", 0, 10**6, CuveeError)
-        late = times >= self.burn_in * times[-1]
+        check_range(table, "losses")
+        burn_in = as_number(self.burn_in, "burn_in", "in [0, 1)", low=0, end=1)
+        draws, seed = as_int(self.draws, "draws", 0, 10**6, CuveeError), as_int(self.seed, "seed", 0, 2**63, CuveeError)
+        late = times >= burn_in * times[-1] * (1 - 1e-12)  # whatever the unit of steps rounds to
         if late.sum() < FEWEST:
             raise CuveeError(f"checkpoints after the burn-in must be at least {FEWEST}, but got {late.sum()}")
         times, table = times[late], table[:, late]
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(seed)
         best = _fit(times, table, np.ones(len(times)))
         counts = [rng.multinomial(len(times), np.full(len(times), 1 / len(times))) for _ in range(draws)]
         # a resample of one or two checkpoints has no curve: every one keeps a little weight
@@ -99,8 +102,8 @@ class StepModel:
         Raises:
             CuveeError: if `target_steps` is not positive and finite.
         """
-        if not (np.isfinite(target_steps) and target_steps > 0):
-            raise CuveeError(f"target_steps must be positive and finite, but got {target_steps!r}")
+        rule = f"positive and finite, in [{LEAST:g}, {MOST:g}]"
+        target_steps = as_number(target_steps, "target_steps", rule, low=LEAST, end=np.nextafter(MOST, np.inf))
         found = [_at(curves, target_steps / self.last) for curves in self.resampled]
         return np.array(found).reshape(len(found), *self.best[0].shape)
 
@@ -108,8 +111,10 @@ class StepModel:
         """Return the share of samples in which run `first` has the lower mean loss at `target_steps`, 0..1; ties half.
 
         Raises:
-            CuveeError: also if the law was fitted without samples.
+            CuveeError: also if the law was fitted without samples, or has no such run.
         """
+        runs = len(self.best[0])
+        first, second = as_int(first, "first", 0, runs, CuveeError), as_int(second, "second", 0, runs, CuveeError)
         means = self.samples(target_steps).mean(2)
         if not len(means):
             raise CuveeError("draws must be at least 1 to compare runs, but got 0")
@@ -146,7 +151,8 @@ def _lines(curve: Floats, table: Floats, shares: Floats) -> tuple[Floats, Floats
     rest = table - level[:, None] - slopes[:, None] * centred[:, None]
     noise = np.einsum("t,mtd->d", shares, rest**2) / runs * count / (count - 2)  # of a checkpoint
     between = slopes.var(0, ddof=1) if runs > 1 else np.zeros_like(noise)
-    own = np.clip(1 - noise / (count * room) / np.maximum(between, 1e-300), 0, 1) if runs > 1 else 1.0
+    with np.errstate(over="ignore"):  # of runs that are all the same, noise explains everything
+        own = np.clip(1 - noise / (count * room) / np.maximum(between, 1e-300), 0, 1) if runs > 1 else 1.0
     heights = np.maximum(slopes.mean(0) + FAITH * own * (slopes - slopes.mean(0)), 0)
     rest = table - level[:, None] - heights[:, None] * centred[:, None]
     return level - heights * middle, heights, np.einsum("t,mtd->d", shares, rest**2) / runs

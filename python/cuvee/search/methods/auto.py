@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from numbers import Real
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
@@ -60,8 +61,8 @@ class Auto(Searcher):
     def __init__(self, space: Space, *, rungs: Sequence[float] = (), **settings: Unpack[Settings]) -> None:
         super().__init__(space, **settings)
         ladder = [0.0, *rungs, 1.0]
-        if any(low >= high for low, high in pairwise(ladder)):
-            raise MixtureError(f"rungs must rise from above 0 to below 1, but got {list(rungs)}")
+        if not all(isinstance(rung, Real) for rung in rungs) or any(low >= high for low, high in pairwise(ladder)):
+            raise MixtureError(f"rungs must rise from above 0 to below 1, but got {[*rungs]}")
         self.rungs = Rungs(tuple(float(rung) for rung in rungs))
 
     def ask(self, n: int = 1) -> list[Trial]:
@@ -89,8 +90,8 @@ class Auto(Searcher):
             ran = [same_mixture(w, self.history.weights).any() for w in joint.weights]
             cautious[~np.array(ran)] = np.inf
         best = int(np.argmin(cautious))
-        if sure[best] < (SURE if best not in free else SURER):
-            best = 0
+        if best in free or sure[best] < SURE:
+            best = 1 if len(free) > 1 and sure[1] >= SURER else 0
         return self._recommended(
             joint.weights[best],
             mean=float(joint.mean[best]),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import CuveeError
 from .surrogate import as_mixtures, as_table
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from .surrogate import Floats
 
 FOLDS = 4
+FEWEST = 2  # runs that trees can be grown from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +39,11 @@ class Boosted:
     def fit(self, weights: ArrayLike, losses: ArrayLike, *, noise: ArrayLike | None = None) -> Trees:  # noqa: ARG002
         """Return the trees given the runs; the deviation is that of runs left out in fourths, the same everywhere.
 
-        Arguments and errors as `Surrogate.fit` has them; `noise` says nothing to trees.
+        Arguments and errors as `Surrogate.fit` has them, and an error for a single run; `noise` says nothing to trees.
         """
         mixtures, table = as_table(weights, losses)
+        if len(table) < FEWEST:
+            raise CuveeError(f"runs must be at least {FEWEST}, but got {len(table)}")
         models = tuple(self._grow(mixtures, table[:, loss]) for loss in range(table.shape[1]))
         return Trees(models=models, domains=mixtures.shape[1], deviation=self._missed(mixtures, table))
 

@@ -40,6 +40,18 @@ class Surrogate(Protocol):
         """
 
 
+def as_floats(values: ArrayLike, name: str) -> Floats:
+    """Return values as float64.
+
+    Raises:
+        CuveeError: they are no numbers, or rows of different lengths.
+    """
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise CuveeError(f"{name} must be numbers, but got {values!r:.200}") from None
+
+
 def as_table(weights: ArrayLike, losses: ArrayLike) -> tuple[Floats, Floats]:
     """Return the runs as float64 arrays of shapes (n, K) and (n, D).
 
@@ -47,7 +59,7 @@ def as_table(weights: ArrayLike, losses: ArrayLike) -> tuple[Floats, Floats]:
         CuveeError: if a shape is wrong, a row of weights is no mixture, or a loss is not finite.
     """
     mixtures = as_mixtures(weights)
-    table = np.asarray(losses, dtype=np.float64)
+    table = as_floats(losses, "losses")
     if table.ndim != 2 or len(table) != len(mixtures) or not table.size:
         raise CuveeError(f"losses must be of shape ({len(mixtures)}, D), a row for each run, but got {table.shape}")
     if not np.isfinite(table).all():
@@ -64,7 +76,7 @@ def as_mixtures(weights: ArrayLike, domains: int | None = None) -> Floats:
     Raises:
         CuveeError: if they are not of that shape, or a row is negative or does not sum to 1.
     """
-    mixtures = np.asarray(weights, dtype=np.float64)
+    mixtures = as_floats(weights, "weights")
     if mixtures.ndim != 2 or not mixtures.size or (domains is not None and mixtures.shape[1] != domains):
         raise CuveeError(f"weights must be of shape (runs, {domains or 'K'}), but got {mixtures.shape}")
     good = np.isfinite(mixtures).all(1) & (mixtures >= 0).all(1)
@@ -83,7 +95,7 @@ def as_noise(noise: ArrayLike | None, losses: int) -> Floats | None:
     """
     if noise is None:
         return None
-    given = np.asarray(noise, dtype=np.float64)
+    given = as_floats(noise, "noise")
     if given.shape not in ((), (losses,)) or not (np.isfinite(given) & (given > 0)).all():
         raise CuveeError(f"noise must be positive numbers, one or {losses}, but got {noise!r}")
     return np.broadcast_to(given, (losses,)).copy()

@@ -1,0 +1,57 @@
+"""A folder to search in with `cuvee search`, whose scores take no time, and what a search leaves there."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from cuvee.search.receipt import Receipt
+
+SCORE = """
+import time
+from pathlib import Path
+
+BEST = {"a": 0.6, "b": 0.3, "c": 0.1}
+
+def score(weights, budget, seed):
+    with Path("begun").open("a") as file:
+        file.write(f"{sorted(weights.items())} {seed}\\n")
+    time.sleep(PAUSE)
+    return {name: 2 + (share - BEST[name]) ** 2 + seed % 97 / 1e4 for name, share in weights.items()}
+"""
+FAILING = "def score(weights, budget, seed):\n    raise ZeroDivisionError('no card')\n"
+MIX = {
+    "version": 1,
+    "seed": 42,
+    "exhaustion": "cycle",
+    "samples_per_epoch": 100,
+    "sources": [{"name": name, "path": f"{name}.jsonl", "weight": 1} for name in "abc"],
+}
+ROWS = {"a": 50, "b": 30, "c": 20}
+
+
+def write_folder(folder: Path) -> None:
+    """Write sources, a manifest and scores."""
+    for name, rows in ROWS.items():
+        lines = (json.dumps({"text": f"{name} is row {row} of {name}, and says so twice"}) for row in range(rows))
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "mix.json").write_text(json.dumps(MIX))
+    (folder / "quick.py").write_text(f"PAUSE = 0\n{SCORE}")
+    (folder / "slow.py").write_text(f"PAUSE = 0.4\n{SCORE}")
+    (folder / "failing.py").write_text(FAILING)
+
+
+def arguments(*more: str, score: str = "quick.py", budget: int = 24) -> list[str]:
+    """Return the arguments of a search with a method that needs nothing else."""
+    given = ["search", "mix.json", "--score", score, "--budget", str(budget), "--output-dir", "run"]
+    return [*given, "--method", "bandit", *more]
+
+
+def receipt_in(folder: Path) -> Receipt:
+    return Receipt.from_document(json.loads((folder / "run" / "receipt.json").read_text()))
+
+
+def begun(folder: Path) -> Counter[str]:
+    """Return how often each run was begun."""
+    return Counter((folder / "begun").read_text().splitlines())
