@@ -79,6 +79,7 @@ BAD = [
     (["--score", "none.py"], "--score must be FILE.py:function, a function of a Python file, but got 'none.py'"),
     (["--score", "quick.py:nothing"], "it defines: score"),
     (["--score", "failing.py"], "failing.py, line 2: score 'score' must return losses by name, but got ZeroDivisionE"),
+    (["--storage", "sqlite:///"], "--storage must be a file that all workers can open, but got 'sqlite:///'; name one"),
     (["--storage", "redis://host"], "--storage must be sqlite:///FILE.db, FILE.db, journal:FILE, FILE.log, or"),
     (["--write", "mix.json"], "--write must be another file than those that are read, but got 'mix.json'"),
     (["--write", "a.jsonl"], "--write must be another file than those that are read, but got 'a.jsonl'"),

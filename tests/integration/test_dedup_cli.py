@@ -242,6 +242,9 @@ def test_a_manifest_over_kept_rows_is_another_mixture(data: Path) -> None:
         (["--output", "web.jsonl"], "--output must not replace data, but got 'web.jsonl' of source 'web'"),
         (["--output", "mix.json"], "--output must be another file than the manifest"),
         (["--drop", "mix.json"], "--drop must be a folder, but got the file 'mix.json'"),
+        (["--output", "mix.json/a"], "--output must be in a folder that can be written to, but got 'mix.json/a'"),
+        (["--drop", "mix.json/a"], "--drop must be in a folder that can be written to, but got 'mix.json/a'"),
+        (["--work-folder", "web.jsonl/a"], "--work-folder must be in a folder that can be written to, but got 'web.j"),
     ],
 )
 def test_what_is_wrong_is_told(
@@ -259,6 +262,10 @@ def test_paths_of_evaluation_sets_start_at_the_working_folder(data: Path, monkey
     monkeypatch.chdir(data / "elsewhere")
     receipt = json.loads(run("../mix.json", "--evaluation", "probe=probe.jsonl", "--json"))
     assert receipt["overlap"]["documents"][2][0] == 1
+
+
+def test_as_many_threads_as_the_option_says(data: Path) -> None:
+    assert json.loads(run("mix.json", "--json", "--threads", "1024")) == json.loads(run("mix.json", "--json"))
 
 
 def test_a_work_folder_of_others_is_told(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

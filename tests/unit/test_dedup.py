@@ -1,7 +1,10 @@
 """Near-duplicates: pairs, clusters, survivors, overlaps, and every kind of documents they may come in."""
 
+import json
 import math
+import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -244,6 +247,8 @@ def test_every_form_of_documents_gives_the_same(tmp_path: Path) -> None:
         near_duplicates(dataset, column="texts")
     with pytest.raises(SourceError, match="document 1: must be a string, but got None"):
         near_duplicates(pa.array(["a", None]))
+    with pytest.raises(SourceError, match="documents must be strings, but got Arrow values of type int64"):
+        near_duplicates(pa.array([1, 1]))
 
 
 def test_arrays_in_files_give_the_same(tmp_path: Path) -> None:
@@ -312,9 +317,54 @@ def test_work_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Monke
         near_duplicates(documents[1:], work_folder=tmp_path)
 
 
+@pytest.mark.parametrize("name", ["keys", "digests", "shingles", "similarity", "sets"])
+@pytest.mark.parametrize("left", [None, 0.5])
+def test_work_whose_file_is_gone_is_done_again(tmp_path: Path, name: str, left: float | None) -> None:
+    documents = edited_corpus(2500)
+    expected = near_duplicates(documents, work_folder=tmp_path)
+    file = tmp_path / f"{name}.bin"
+    if left is None:
+        file.unlink()
+    else:
+        os.truncate(file, int(file.stat().st_size * left))
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(_stage: str, _done: int, _of: int) -> None:
+        raise StoppedError
+
+    with suppress(StoppedError):  # before it can note anything
+        near_duplicates(documents, work_folder=tmp_path, progress=stop)
+    assert same(near_duplicates(documents, work_folder=tmp_path), expected)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"identity', "\xff", '{"identity": null, "done": {}}'])
+def test_a_folder_with_other_notes_is_told(tmp_path: Path, content: str) -> None:
+    (tmp_path / "work.json").write_text(content, encoding="latin-1")
+    with pytest.raises(StateError, match="work folder must be that of the same documents and settings"):
+        near_duplicates(["a", "b"], work_folder=tmp_path)
+
+
+@pytest.mark.parametrize("done", [[], {"sketches": "1"}, {"sketches": None}])
+def test_a_folder_with_broken_notes_is_told(tmp_path: Path, done: object) -> None:
+    near_duplicates(["a", "b"], work_folder=tmp_path)
+    notes = tmp_path / "work.json"
+    notes.write_text(json.dumps(json.loads(notes.read_text()) | {"done": done}))
+    with pytest.raises(StateError, match="work folder must be that of the same documents and settings"):
+        near_duplicates(["a", "b"], work_folder=tmp_path)
+
+
+def test_a_work_folder_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StateError, match=r"work folder must be a folder, but got '.*file'"):
+        near_duplicates(["a"], work_folder=tmp_path / "file")
+
+
 def test_a_stream_cannot_go_on(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="must have a content that can be identified"):
         near_duplicates(iter(["a"]), work_folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []  # nothing was read for nothing
 
 
 def test_overlap_counts_documents_of_each_source_in_each_other() -> None:

@@ -17,6 +17,7 @@ from cuvee.search.domains import (
     TextDomain,
     TokenDomain,
     checked_domains,
+    tokens_of,
     windows_of,
 )
 from cuvee.search.source_domains import domains_of
@@ -132,6 +133,30 @@ def test_text_is_bytes_with_ends() -> None:
     assert domain.rows == 400
     found = domain.windows(1, 100, seed=0, held_out=False)[0].tolist()
     assert {97, 0xC3, 0xA9, 98, 256} == set(found)
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["a", None], r"texts\[1\] must be a string of whole characters, but got None"),
+        (["a\ud800"], r"texts\[0\] must be a string of whole characters"),
+        (5, "texts must be strings, but got 5"),
+    ],
+)
+def test_text_domain_refuses(texts: object, told: str) -> None:
+    with pytest.raises(MixtureError, match=f"domain 't': {told}"):
+        TextDomain("t", texts)
+
+
+def test_streams_of_no_one_shape_are_told() -> None:
+    class Ragged:
+        name, vocab = "r", 4
+
+        def sample(self, n_tokens: int, *, seed: int = 0) -> object:
+            return [[0]] * n_tokens + [[0, 1]]
+
+    with pytest.raises(MixtureError, match=r"domain 'r': sample\(3\) must be integers of shape"):
+        tokens_of(Ragged(), 3, seed=0, held_out=False)
 
 
 def test_token_domain_refuses() -> None:

@@ -41,6 +41,24 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return written(tmp_path, {"small": [TEXT * 10] * 300, "large": [TEXT * 10] * 1200})
 
 
+def test_rows_of_too_many_tokens_are_told_as_they_were_given(manifest: Path) -> None:
+    with pytest.raises(MixtureError, match=r"--target-rows must be of fewer than 2\*\*63 tokens, but got 4,611,"):
+        ManifestSearch(manifest=manifest, budget=4, target_rows=2**62).plan()
+
+
+def test_sources_too_small_for_a_target_tell_both_cures(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["search", str(manifest), "--budget", "4", "--proxy-steps", "16", "--target-rows", str(10**15)])
+    assert code == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "--proxy-steps must be at least" in told
+    assert told.endswith("but got 16; give more, or lower --target-rows")
+
+
+def test_one_row_is_told_as_one(manifest: Path) -> None:
+    proxy = proxy_of(ManifestSearch(manifest=manifest, budget=4, proxy_steps=1, target_rows=1))
+    assert "about 1 row, and repeat" in proxy.remarks[0]
+
+
 def proxy_of(search: ManifestSearch) -> Proxy:
     score = search.plan().score
     assert isinstance(score, Proxy)

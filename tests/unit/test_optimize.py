@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from cuvee.errors import MixtureError
 from cuvee.search import SyntheticDomain, optimize_mixture
+from cuvee.search.methods import METHODS
 from cuvee.search.proxy import proxy_run_score, proxy_run_scores
 
 AMONG_NOISE = [SyntheticDomain("informative", 20, 2), SyntheticDomain("x", 20, None), SyntheticDomain("y", 20, None)]
@@ -75,6 +78,56 @@ def test_least_budget_is_one_run_and_its_audit() -> None:
     assert (receipt.search_runs, receipt.audit_runs) == (1, 1)
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("budget", [2, 3, 5, 9])
+def test_budget_bounds_all_runs_whatever_their_length(method: str, budget: int) -> None:
+    weights, receipt = optimize_mixture(
+        AMONG_NOISE, 4, budget, method=method, proxy_kwargs={"eval_tokens": 32}, return_receipt=True
+    )
+    assert receipt.search_runs + receipt.audit_runs <= budget
+    assert weights.sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_imports_of_a_method_leave_the_random_state_alone(fresh_python: Callable[..., str]) -> None:
+    code = """
+import random
+from cuvee.search.surrogates import Boosted
+before = random.getstate()
+Boosted(rounds=1).fit([[0.2, 0.8], [0.5, 0.5], [0.8, 0.2]], [[1.0], [2.0], [3.0]])
+print(random.getstate() == before)
+"""
+    assert fresh_python(code).split() == ["True"]
+
+
+class Windows:
+    """A domain of texts that gives whatever it is told to."""
+
+    name, vocab = "w", 20
+
+    def __init__(self, give: Callable[[int, int], object]) -> None:
+        self._give = give
+
+    def windows(self, count: int, length: int, *, seed: int, held_out: bool) -> object:
+        return self._give(count, length)
+
+
+@pytest.mark.parametrize(
+    ("give", "told"),
+    [
+        (lambda count, length: np.zeros((count - 1, length), int), r"must have shape \(8, 9\), but got \(7, 9\)"),
+        (lambda count, length: np.zeros((count, length - 1), int), r"must have shape \(8, 9\), but got \(8, 8\)"),
+        (lambda count, length: None, r"must have shape \(8, 9\), but got \(\)"),
+        (lambda count, length: [[0], [0, 1]], r"must have shape .*, but got \(\)"),
+        (lambda count, length: np.zeros((count, length)), "must be integers of shape .* but got float64"),
+        (lambda count, length: np.full((count, length), 20), r"must be in \[0, 20\), but got values from 20 to 20"),
+        (lambda count, length: np.full((count, length), -1), r"must be in \[0, 20\), but got values from -1"),
+    ],
+)
+def test_domains_that_give_something_else_are_told(give: Callable[[int, int], object], told: str) -> None:
+    with pytest.raises(MixtureError, match=rf"domain 'w': windows\(8, 9\) {told}"):
+        optimize_mixture([AMONG_NOISE[0], Windows(give)], 4, 4, proxy_kwargs={"batch_size": 2})
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -87,6 +140,11 @@ def test_least_budget_is_one_run_and_its_audit() -> None:
         ({"proxy_kwargs": {"return_detail": True}}, "proxy_kwargs must not have 'return_detail'"),
         ({"proxy_kwargs": {"batchsize": 1}}, "did you mean 'batch_size'"),
         ({"proxy_kwargs": [1]}, "proxy_kwargs must be a mapping"),
+        ({"proxy_kwargs": {1: 2}}, "proxy settings must be of .* but got 1"),
+        ({"proxy_kwargs": {"domains": 1}}, "proxy settings must be of .* but got 'domains'"),
+        ({"proxy_kwargs": {"steps": 1}}, "proxy settings must be of .* but got 'steps'"),
+        ({"proxy_kwargs": {"lr": 1e300}}, "lr must be above 0 and at most"),
+        ({"domains": None}, "domains must be a sequence of domains, but got None"),
         ({"domains": AMONG_NOISE[:1]}, "at least two"),
         ({"domains": [AMONG_NOISE[0], AMONG_NOISE[0]]}, "unique"),
     ],

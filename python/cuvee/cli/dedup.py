@@ -11,7 +11,7 @@ import typer
 
 from cuvee.errors import CuveeError, ManifestError
 
-from .inputs import LoaderOption, check_not_read, integer, options_named, real, same_place
+from .inputs import LoaderOption, check_not_read, check_writable, integer, options_named, real, same_place
 from .output import console, print_json
 
 if TYPE_CHECKING:
@@ -247,6 +247,11 @@ def _check_outputs(output: Path | None, drop: Path | None, manifest: Path, work_
         raise CuveeError(f"--drop must be another folder than that of the manifest, but got {str(drop)!r}")
     if work_folder is not None and work_folder.exists() and not work_folder.is_dir():
         raise CuveeError(f"--work-folder must be a folder, but got the file {str(work_folder)!r}")
+    if output is not None:
+        check_writable(output.parent, output, "--output")
+    for folder, option in ((drop, "--drop"), (work_folder, "--work-folder")):
+        if folder is not None:
+            check_writable(folder, folder, option)
 
 
 def _files(output: Path | None, drop: Path | None) -> list[Path]:

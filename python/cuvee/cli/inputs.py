@@ -172,6 +172,15 @@ def same_place(one: Path, other: Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
+def check_writable(folder: Path, given: Path, option: str) -> None:
+    """Raise unless files can be written to a folder, made if it is missing, as far as permissions tell."""
+    place = folder.absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        raise CuveeError(f"{option} must be in a folder that can be written to, but got {str(given)!r}")
+
+
 def check_not_read(output: Path, document: Manifest, loader: str | None) -> None:
     """Raise if writing to `output` would replace a source, a file of a source's folder, or the loader."""
     from cuvee.manifest import source_path

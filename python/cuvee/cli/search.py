@@ -23,6 +23,7 @@ _TYPED = {  # how errors call what was given -> how it was given
     "fewer audit_seeds": "fewer --audit-seeds",
     "targets must": "--target must",
     "steps of a proxy run must": "--proxy-steps must",
+    "give more, or lower target_tokens": "give more, or lower --target-rows",
     "for target_steps": "for --target-steps",
     "lower must": "--lower must",
     "lower of": "--lower of",

@@ -202,7 +202,6 @@ def _compared(
         as_int(memory, "memory_limit", 0, 2**63, CuveeError)
     workers = default_threads(threads)
     with workspace(folder, memory) as space:
-        corpus = Corpus(
-            {name: texts_of(texts, name=name, column=column, spool=space.folder) for name, texts in data.items()}
-        )
+        spool = None if space.keeps else space.folder  # nothing goes on from a stream
+        corpus = Corpus({name: texts_of(texts, name=name, column=column, spool=spool) for name, texts in data.items()})
         return compare(corpus, rule, workspace=space, threads=workers, progress=progress), corpus

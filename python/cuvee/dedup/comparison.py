@@ -113,5 +113,5 @@ def default_threads(threads: int | None) -> int:
     from ..errors import CuveeError
 
     if threads is not None:
-        return as_int(threads, "threads", 1, 1024, CuveeError)
+        return as_int(threads, "threads", 1, 1025, CuveeError)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

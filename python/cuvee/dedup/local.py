@@ -87,9 +87,9 @@ class _Work:
     def _sketches(self) -> tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.int64]]:
         """Return band keys uint32[bands, n], digests uint64[n, 2] and numbers of shingles int64[n]."""
         n = len(self._corpus)
-        keys = self._space.array("keys", (self._rule.bands[0], n), np.uint32)
-        digests = self._space.array("digests", (n, 2), np.uint64)
-        shingles = self._space.array("shingles", (n,), np.int64)
+        keys = self._space.array("keys", (self._rule.bands[0], n), np.uint32, stage="sketches")
+        digests = self._space.array("digests", (n, 2), np.uint64, stage="sketches")
+        shingles = self._space.array("shingles", (n,), np.int64, stage="sketches")
         done = self._space.done("sketches")
         blocks = 0
         for name, texts, first, rows in self._corpus.blocks():
@@ -107,7 +107,7 @@ class _Work:
 
     def _similarity(self, pairs: NDArray[np.int64], shingles: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the exact similarity of each pair, float64[p]."""
-        similarity = self._space.array("similarity", (len(pairs),), np.float64)
+        similarity = self._space.array("similarity", (len(pairs),), np.float64, stage="pairs")
         parts = _parts(pairs, shingles)
         most = max((int(shingles[documents].sum()) for documents, _ in parts), default=0)
         hashes = self._space.array("sets", (most,), np.uint64)

@@ -166,7 +166,10 @@ class SpooledTexts:
 
     def __init__(self, name: str, stream: Iterable[Any], folder: Path | None) -> None:
         if folder is None:
-            raise SourceError(f"source {name!r}: documents must be in a list or dataset, but got a stream")
+            raise SourceError(
+                f"source {name!r}: documents must have a content that can be identified, as a list or dataset has, "
+                "but got a stream; save it first, or leave the work folder out"
+            )
         ends = [np.zeros(1, np.int64)]
         self._path = folder / f"stream-{id(self):x}.utf8"
         with self._path.open("xb") as file:
@@ -219,10 +222,12 @@ def pack(array: Any, *, name: str, rows: range | NDArray[np.int64]) -> Packed:
     """Return the memory of an Arrow array of strings.
 
     Raises:
-        SourceError: there is a null in it.
+        SourceError: it is of another type, or there is a null in it.
     """
     import pyarrow as pa
 
+    if not _holds_strings(array.type):
+        raise SourceError(f"source {name!r}: documents must be strings, but got Arrow values of type {array.type}")
     array = array.cast(pa.large_string())  # first, because a block may pass the 2 GB that a string array holds
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], pa.large_string())
@@ -234,6 +239,13 @@ def pack(array: Any, *, name: str, rows: range | NDArray[np.int64]) -> Packed:
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
     ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     return np.frombuffer(values, np.uint8) if values is not None else np.zeros(0, np.uint8), ends
+
+
+def _holds_strings(kind: Any) -> bool:
+    import pyarrow.types as of
+
+    kind = kind.value_type if of.is_dictionary(kind) else kind
+    return bool(of.is_string(kind) or of.is_large_string(kind) or of.is_string_view(kind) or of.is_null(kind))
 
 
 def _is_arrow_array(data: object) -> bool:

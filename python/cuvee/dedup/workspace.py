@@ -47,25 +47,34 @@ class Workspace:
         """
         self._identity = json.loads(json.dumps(identity))
         path = self.folder / _FILE
-        if path.exists():
-            found = json.loads(path.read_bytes())
-            if found["identity"] != self._identity:
-                raise StateError(
-                    f"work folder must be that of the same documents and settings, but got {str(self.folder)!r} of "
-                    "others; name another folder, or remove this one"
-                )
-            self._done = found["done"]
-        else:
+        if not path.exists():
             self._write()
+            return
+        done = _noted(path.read_bytes(), self._identity)
+        if done is None:
+            raise StateError(
+                f"work folder must be that of the same documents and settings, but got {str(self.folder)!r} of "
+                "others; name another folder, or remove this one"
+            )
+        self._done = done
 
-    def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Return an array for this purpose; in a folder that is kept, with what was written to it before."""
+    def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike, *, stage: str | None = None) -> NDArray[Any]:
+        """Return an array for this purpose; in a folder that is kept, with what was written to it before.
+
+        Args:
+            name: of the array.
+            shape: its shape.
+            dtype: of its values.
+            stage: whose work it holds, which begins anew where the file is gone; None: it is written anew each time.
+        """
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         if size == 0 or (not self.keeps and size <= self._memory):
             self._memory -= size
             return np.empty(shape, dtype)
         path = self.folder / f"{name}.bin"
         mode = "r+" if path.exists() and path.stat().st_size == size else "w+"
+        if self.keeps and mode == "w+" and stage is not None and self._done.pop(stage, 0):
+            self._write()  # before there is a file of that size again, which nothing would tell from the other
         mapped: np.memmap[Any, Any] = np.memmap(path, dtype, mode, shape=shape)  # type: ignore[call-overload]
         self._mapped[name] = mapped
         return mapped
@@ -87,6 +96,19 @@ class Workspace:
         write_atomically(self.folder / _FILE, json.dumps(document).encode())
 
 
+def _noted(content: bytes, identity: object) -> dict[str, int] | None:
+    """Return how many blocks of each stage are done by what a folder notes; None if it is of another comparison."""
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or found.get("identity") != identity:
+        return None
+    done = found.get("done")
+    whole = isinstance(done, dict) and all(type(blocks) is int for blocks in done.values())
+    return done if whole else None
+
+
 @contextmanager
 def workspace(folder: str | os.PathLike[str] | None, memory: int | None) -> Iterator[Workspace]:
     """Open a work folder; without one, a temporary one that is removed at the end.
@@ -94,10 +116,16 @@ def workspace(folder: str | os.PathLike[str] | None, memory: int | None) -> Iter
     Args:
         folder: to be kept, and gone on from.
         memory: bytes of arrays in memory; None is half of what is free.
+
+    Raises:
+        StateError: the folder is none, or cannot be made.
     """
     limit = _free_memory() // 2 if memory is None else memory
     if folder is not None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StateError(f"work folder must be a folder, but got {str(folder)!r}: {error.strerror}") from None
         yield Workspace(Path(folder), keep=True, memory=limit)
         return
     with tempfile.TemporaryDirectory(prefix="cuvee-dedup-") as scratch:

@@ -254,8 +254,12 @@ class TextDomain(TokenDomain):
     def __init__(
         self, name: str, texts: str | Iterable[str], *, held_out: float = 0.1, rows: int | None = None
     ) -> None:
+        if not isinstance(texts, Iterable):
+            raise MixtureError(f"domain {name!r}: texts must be strings, but got {texts!r:.60}")
         given = [texts] if isinstance(texts, str) else list(texts)
-        parts = [np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int16) for text in given]
+        parts = [
+            np.frombuffer(_utf8(text, name, place), dtype=np.uint8).astype(np.int16) for place, text in enumerate(given)
+        ]
         ended = [np.append(part, np.int16(TEXT_END)) for part in parts]
         tokens = np.concatenate([np.empty(0, dtype=np.int16), *ended])
         rows = len(given) if rows is None else as_int(rows, "rows", 1, MOST_SEEDS, MixtureError)
@@ -269,7 +273,10 @@ def checked_domains(domains: Iterable[Domain]) -> tuple[Domain, ...]:
     Raises:
         MixtureError: they are fewer than two, share a name, differ in vocabulary, or cannot be sampled.
     """
-    checked = tuple(domains)
+    try:
+        checked = tuple(domains)
+    except TypeError:
+        raise MixtureError(f"domains must be a sequence of domains, but got {domains!r:.100}") from None
     for number, domain in enumerate(checked):
         if not isinstance(domain, StreamDomain | TextsDomain):
             raise MixtureError(
@@ -296,11 +303,19 @@ def windows_of(domain: Domain, count: int, length: int, *, seed: int, held_out: 
         MixtureError: what the domain gives are not such tokens.
     """
     if isinstance(domain, TextsDomain):
-        return domain.windows(count, length, seed=seed, held_out=held_out)
+        return _checked_windows(domain, count, length, seed=seed, held_out=held_out)
     starts = length * np.arange(count) + gaps_of(domain, count, length, seed=seed, held_out=held_out)
     stream = tokens_of(domain, int(starts[-1]) + length, seed=seed, held_out=held_out)
     found: NDArray[np.int64] = stream[starts[:, None] + np.arange(length)]
     return found
+
+
+def _checked_windows(domain: TextsDomain, count: int, length: int, *, seed: int, held_out: bool) -> NDArray[np.int64]:
+    where = f"domain {domain.name!r}: windows({count}, {length})"
+    windows = _as_array(domain.windows(count, length, seed=seed, held_out=held_out))
+    if windows.shape != (count, length):
+        raise MixtureError(f"{where} must have shape ({count}, {length}), but got {windows.shape}")
+    return _checked_tokens(windows.reshape(-1), domain.vocab, where).reshape(count, length).astype(np.int64)
 
 
 def tokens_of(domain: Domain, count: int, *, seed: int, held_out: bool) -> NDArray[np.int64]:
@@ -347,8 +362,25 @@ def as_probability(value: object, name: str) -> float:
     raise MixtureError(f"{name} must be a number in [0, 1], but got {value!r}")
 
 
+def _utf8(text: object, name: str, place: int) -> bytes:
+    try:
+        if isinstance(text, str):
+            return text.encode()
+    except UnicodeEncodeError:  # half of a pair of surrogates
+        pass
+    raise MixtureError(f"domain {name!r}: texts[{place}] must be a string of whole characters, but got {text!r:.60}")
+
+
+def _as_array(values: object) -> NDArray[Any]:
+    """Return anything as an array; what is of no one shape has shape ()."""
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError):
+        return np.array(None)
+
+
 def _checked_tokens(tokens: ArrayLike, vocab: int, name: str) -> NDArray[np.integer[Any]]:
-    array = np.asarray(tokens)
+    array = _as_array(tokens)
     if array.ndim != 1 or array.dtype.kind not in "iu" or not array.size:
         raise MixtureError(
             f"{name} must be integers of shape (n,), n >= 1, but got {array.dtype} of shape {array.shape}"

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from .._core import xxh3_128
-from ..checks import as_choice, as_int, canonical_json
+from ..checks import as_choice, as_int, bound_text, canonical_json
 from ..errors import MixtureError
 from ..manifest import Manifest, load
 from ..mixture.opening import content_of
 from ..sources import load_function, open_sources
+from .domains import MOST_SEEDS
 from .file_score import FileScore
 from .plan import SearchPlan
 from .score import Score
@@ -155,10 +156,20 @@ class ManifestSearch:
         domains = domains_of(manifest, loader=loader, most_tokens=most)
         mean = tokens_a_row(domains)
         if self.repeats and self.target_rows is not None and mean is not None:
-            settings["target_tokens"] = max(1, round(self.target_rows * mean))
+            settings["target_tokens"] = _tokens_of(self.target_rows, mean)
         proxy = Proxy(domains, self.proxy_steps, **settings)
         tokens = {domain.name: float(domain.whole) for domain in domains}
         return proxy, {"proxy": self.proxy, "proxy steps": self.proxy_steps, "proxy settings": settings}, tokens
+
+
+def _tokens_of(rows: int, mean: float) -> int:
+    """Return the tokens of so many rows."""
+    tokens = max(1, round(rows * mean))
+    if tokens >= MOST_SEEDS:
+        raise MixtureError(
+            f"--target-rows must be of fewer than {bound_text(MOST_SEEDS)} tokens, but got {rows:,} rows of {mean:,.0f}"
+        )
+    return tokens
 
 
 def _digest(prints: Mapping[str, str | None]) -> str:

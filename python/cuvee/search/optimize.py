@@ -15,6 +15,7 @@ from ..errors import MixtureError
 from .domains import MOST_SEEDS, Domain
 from .methods import METHODS, Observation, make_method
 from .proxy import Proxy
+from .proxy import checked_settings as proxy_settings
 from .receipt import RECOMMENDED, UNIFORM, Receipt, Run
 from .space import Space
 
@@ -49,7 +50,7 @@ def optimize_mixture(
     Args:
         domains: K domains, at least two, with unique names and one vocabulary.
         proxy_steps: optimizer steps of a run.
-        budget: most proxy runs, the audit included; at least 2.
+        budget: most proxy runs, those of a part of the steps and the audit included; at least 2.
         method: of `cuvee.search.METHODS`.
         proxy_kwargs: settings of the runs, those of `ProxySettings`.
         seed: of all that is drawn.
@@ -93,7 +94,7 @@ class _Search:
             key = (trial.fidelity, *trial.weights.tolist())
             if key in self._known:
                 again += 1
-            elif trial.fidelity > left + 1e-9:
+            elif trial.fidelity > left + 1e-9 or len(self.runs) == self._budget:
                 return
             else:
                 again, left = 0, left - trial.fidelity
@@ -167,6 +168,7 @@ def checked_settings(proxy_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
     for name, cure in FORBIDDEN.items():
         if name in proxy_kwargs:
             raise MixtureError(f"proxy_kwargs must not have {name!r}, but got {proxy_kwargs[name]!r}; {cure}")
+    proxy_settings(proxy_kwargs)  # Proxy would take its other arguments for settings
     return dict(proxy_kwargs)
 
 

@@ -33,6 +33,7 @@ F64 = NDArray[np.float64]
 EVALUATION_SEED = 999_000
 MOST_STEPS = 2**31
 MOST_SIZE = 2**20
+MOST_LR = 1e6  # beyond any use, and still a float of 32 bits
 KEPT_BYTES = 1 << 28  # of models that a `Proxy` keeps so that their runs can go on, and of text of each kind
 
 
@@ -76,8 +77,8 @@ class ProxySettings:
             as_choice(self.unit, "unit", UNITS, MixtureError)
         if self.target_tokens is not None:
             as_int(self.target_tokens, "target_tokens", 1, MOST_SEEDS, MixtureError)
-        if as_weight(self.lr, "lr", MixtureError) == 0:
-            raise MixtureError(f"lr must be above 0, but got {self.lr!r}")
+        if not 0 < as_weight(self.lr, "lr", MixtureError) <= MOST_LR:
+            raise MixtureError(f"lr must be above 0 and at most {MOST_LR:g}, but got {self.lr!r}")
         if self.d_model % self.n_head:
             raise MixtureError(f"d_model must be divisible by n_head, which is {self.n_head}, but got {self.d_model}")
 

@@ -60,7 +60,7 @@ class Repetition:
             raise MixtureError(
                 f"steps of a proxy run must be at least {need:,} to repeat domain {least.name!r} as a run of "
                 f"{self.target_tokens:,} tokens does, or less than a window of {self.block} tokens is left of its "
-                f"{least.whole:,}, but got {self.steps:,}"
+                f"{least.whole:,}, but got {self.steps:,}; give more, or lower target_tokens"
             )
         return tuple(domain.thinned(self.part) if isinstance(domain, TokenDomain) else domain for domain in domains)
 
@@ -95,7 +95,8 @@ class Repetition:
 
     def _run(self, domains: Sequence[Domain]) -> str:
         mean = tokens_a_row(domains)
-        rows = "" if mean is None else f", about {self.target_tokens / mean:,.0f} rows"
+        count = "" if mean is None else f"{self.target_tokens / mean:,.0f}"
+        rows = f", about {count} row{'' if count == '1' else 's'}" if count else ""
         return f"a run of {self.target_tokens:,} tokens{rows}"
 
 

@@ -46,6 +46,8 @@ def open_storage(url: str) -> BaseStorage:
     except ModuleNotFoundError:
         raise CuveeError(f"package 'optuna' must be installed to search, but got none; {INSTALL}") from None
     kind, place = _parts(url)
+    if kind == "sqlite" and place in ("", ":memory:"):
+        raise CuveeError(f"--storage must be a file that all workers can open, but got {url!r}; name one")
     with _quiet():
         try:
             if kind == "sqlite":

@@ -84,7 +84,7 @@ class Auto(Searcher):
             return Recommendation(weights=self.space.prior, kind="baseline")
         joint = self._joint(self._rng(1))
         free = np.arange(len(self.baselines))  # candidates begin with the baselines
-        sure = _confidence(joint, free)
+        sure = _confidence(joint, free, degrees=len(self.history) - 1)
         cautious = joint.mean + CAUTION * _deviation(joint, 0)
         if len(self.history) < SETTLED * self.space.size:
             ran = [same_mixture(w, self.history.weights).any() for w in joint.weights]
@@ -181,19 +181,19 @@ def _deviation(joint: Joint, other: int) -> F64:
     return np.asarray(np.sqrt(np.maximum(joint.variance + joint.variance[other] - 2 * row, 1e-14)))
 
 
-def _confidence(joint: Joint, free: NDArray[np.int64]) -> F64:
+def _confidence(joint: Joint, free: NDArray[np.int64], degrees: int) -> F64:
     """Return a lower bound, over the baselines, of the probability that each mixture is better, shape (m,).
 
     Baselines are near each other, where a belief is surest of itself; so between two of them the noise of their own
-    runs counts as well.
+    runs counts as well. The deviations were learned from few runs: their degrees of freedom are those of Student's t.
     """
-    from scipy.special import ndtr
+    from scipy.special import stdtr
 
     bounds = []
     for other in free.tolist():
         variance = _deviation(joint, other) ** 2
         variance[free] += 2 * joint.noise
-        better = ndtr((joint.mean[other] - joint.mean) / np.sqrt(variance))
+        better = stdtr(degrees, (joint.mean[other] - joint.mean) / np.sqrt(variance))
         better[other] = 1.0  # none is better than itself; the others decide
         bounds.append(better)
     return np.asarray(np.min(bounds, axis=0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +49,7 @@ class Boosted:
         return Trees(models=models, domains=mixtures.shape[1], deviation=self._missed(mixtures, table))
 
     def _grow(self, mixtures: Floats, losses: Floats) -> Any:
-        from lightgbm import LGBMRegressor
-
-        trees = LGBMRegressor(
+        trees = _regressor()(
             n_estimators=self.rounds,
             learning_rate=self.rate,
             random_state=self.seed,
@@ -74,6 +73,16 @@ class Boosted:
                 )
         missed: Floats = np.sqrt((rest**2).mean(0))
         return missed
+
+
+def _regressor() -> Any:
+    """Return LightGBM's class; what is imported with it for the first time draws from the process's generator."""
+    state = random.getstate()
+    try:
+        from lightgbm import LGBMRegressor
+    finally:
+        random.setstate(state)
+    return LGBMRegressor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
