@@ -78,7 +78,6 @@ BAD = [
                                                          "--upper, --fix or --max-repetition, or lower --target-rows")),
     (["--score", "none.py"], "--score must be FILE.py:function, a function of a Python file, but got 'none.py'"),
     (["--score", "quick.py:nothing"], "it defines: score"),
-    (["--score", "failing.py"], "failing.py, line 2: score 'score' must return losses by name, but got ZeroDivisionE"),
     (["--storage", "sqlite:///"], "--storage must be a file that all workers can open, but got 'sqlite:///'; name one"),
     (["--storage", "redis://host"], "--storage must be sqlite:///FILE.db, FILE.db, journal:FILE, FILE.log, or"),
     (["--write", "mix.json"], "--write must be another file than those that are read, but got 'mix.json'"),
@@ -97,6 +96,14 @@ def test_mistakes_are_told_in_a_sentence(
     assert says in captured.err
     assert captured.err.count("\n") == 1
     assert captured.out == ""
+
+
+def test_a_run_that_fails_says_that_the_search_can_go_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments("--score", "failing.py")) == 2
+    stopped, error = capsys.readouterr().err.splitlines()
+    assert stopped.startswith("stopped after 0 of ")
+    assert stopped.endswith("the same command goes on")
+    assert "failing.py, line 2: score 'score' must return losses by name, but got ZeroDivisionError" in error
 
 
 def test_options_of_the_proxy_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

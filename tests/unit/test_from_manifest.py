@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cuvee.cli import main
@@ -125,6 +126,30 @@ def test_shares_of_tokens_are_bounded_and_compared_by_tokens(tmp_path: Path) -> 
     rows = replace(search, score=f"{tmp_path}/score.py:score").plan()
     assert rows.rules.proportional == pytest.approx([0.75, 0.25])
     assert rows.space.upper.tolist() == pytest.approx([1, 0.5])
+
+
+def test_passes_of_a_run_count_its_rows_at_the_mixture(tmp_path: Path) -> None:
+    manifest = written(tmp_path, {"short": [TEXT] * 900, "long": [TEXT * 9] * 300})
+    search = ManifestSearch(manifest=manifest, budget=4, proxy_steps=10, target_rows=1200, max_repetition=1)
+    plan = search.plan()
+    assert plan.passes is not None
+    short, long = (domain.whole / rows for domain, rows in zip(plan.score.domains, (900, 300), strict=True))
+    rows = np.array([0.4 / short, 0.6 / long]) * 1200 / (0.4 / short + 0.6 / long)  # of tokens 0.4 : 0.6
+    assert plan.passes.of(np.array([0.4, 0.6])) == pytest.approx(rows / [900, 300])
+    by_rows = replace(search, score=f"{tmp_path}/score.py:score")
+    (tmp_path / "score.py").write_text("def score(weights, budget, seed):\n    return {n: 1.0 for n in weights}\n")
+    assert by_rows.plan().passes.of(np.array([0.75, 0.25])) == pytest.approx([1, 1])
+    assert replace(search, target_rows=None, max_repetition=None).plan().passes is None
+
+
+def test_rows_seen_too_often_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = written(tmp_path, {"short": [TEXT] * 9000, "long": [TEXT * 90] * 100})
+    given = ["search", str(manifest), "--budget", "5", "--proxy-steps", "4", "--output-dir", str(tmp_path / "run")]
+    assert main([*given, "--target-rows", "4000", "--max-repetition", "1", "--lower", "long=0.9"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "The run reads 'long' " in printed
+    assert "times, more than 1: with this mixture its rows are longer" in printed
+    assert " passes " in printed
 
 
 def test_the_command_repeats_or_says_why_it_cannot(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,11 @@ def test_fresh_tokens_count_as_they_are() -> None:
     assert effective_tokens(7.0, np.inf) == 7
 
 
+def test_a_law_of_scale_needs_two_sizes() -> None:
+    with pytest.raises(CuveeError, match=r"parameters must be of 2 sizes or more, but got 1e\+06 alone"):
+        ScaleLaw().fit([[0.5, 0.5]] * 3, 1e6, [1e8, 2e8, 3e8], [[3.0], [2.9], [2.8]])
+
+
 def test_repeated_tokens_lose_their_worth() -> None:
     # five epochs are four repeats: 1 + 15.4 (1 - exp(-4 / 15.4)) = 4.52272
     assert effective_tokens(50, 10) == pytest.approx(45.2272, abs=1e-3)

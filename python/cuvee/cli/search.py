@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import INTERRUPTED
-from .inputs import integer, options_named
+from .inputs import check_writable, integer, options_named
 from .output import working
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _TYPED = {  # how errors call what was given -> how it was given
     "budget must": "--budget must",
     "fewer audit_seeds": "fewer --audit-seeds",
     "targets must": "--target must",
+    "name other losses in targets": "name other losses with --target NAME=1",
     "steps of a proxy run must": "--proxy-steps must",
     "give more, or lower target_tokens": "give more, or lower --target-rows",
     "for target_steps": "for --target-steps",
@@ -241,6 +242,8 @@ def search(
 
     as_choice(method, "--method", list(METHODS), MixtureError)
     options = _rungs(rungs, method)
+    if write is not None:
+        check_writable(write.parent, write, "--write")
     command = Command(
         search=ManifestSearch(
             manifest=_given_once(manifest, manifest_option),
@@ -274,6 +277,7 @@ def search(
 
 def _search(command: Command) -> None:
     """Search, and print the answer; an interrupt says what is done before it ends the program."""
+    from cuvee.errors import MixtureError
     from cuvee.search.evidence import receipt_of
 
     from .search_view import print_answer, print_stopped, progress
@@ -290,4 +294,8 @@ def _search(command: Command) -> None:
     except KeyboardInterrupt:
         print_stopped(command, plan)
         raise typer.Exit(INTERRUPTED) from None
+    except MixtureError:  # of a run
+        if plan is not None:
+            print_stopped(command, plan)
+        raise
     print_answer(receipt, plan, files)

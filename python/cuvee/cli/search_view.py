@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cuvee.errors import CuveeError
 
 from .output import console, percent, plural, print_wrapped
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from cuvee.search.plan import SearchPlan
     from cuvee.search.receipt import Receipt
     from cuvee.search.trials import Slot
+
+
+EQUAL = 1e-12  # apart by less, weights are alike
 
 
 @contextmanager
@@ -108,7 +113,8 @@ def print_answer(receipt: Receipt, plan: SearchPlan, files: Mapping[str, Path]) 
     out.print(f"\n{_title(receipt)}\n", soft_wrap=True)
     out.print(_table(receipt, plan))
     out.print()
-    said = [("verdict", receipt.verdict), *(("note", remark) for remark in receipt.remarks)]
+    said = [("verdict", receipt.verdict), ("goal", _goal(receipt)), ("worse", _worse(receipt))]
+    said += [("note", remark) for remark in receipt.remarks]
     for label, text in (*said, ("noise", _noise(receipt)), ("spent", _spending(receipt))):
         if text:
             print_wrapped(out, f"{label:<10}", text)
@@ -116,6 +122,24 @@ def print_answer(receipt: Receipt, plan: SearchPlan, files: Mapping[str, Path]) 
         out.print(f"{what:<10}{path}", soft_wrap=True)
     if "report" not in files:
         out.print(f"{'report':<10}none, for want of the package plotly; the extra report brings it", soft_wrap=True)
+
+
+def _goal(receipt: Receipt) -> str:
+    weights = receipt.target_weights
+    alike = max(weights) - min(weights) < EQUAL
+    counted = "each counting the same" if alike else f"weights {', '.join(map(percent, weights))}"
+    of = "the loss" if len(weights) == 1 else "the mean of the losses"
+    return f"{of} of {', '.join(receipt.targets)}" + (f", {counted}" if len(weights) > 1 else "")
+
+
+def _worse(receipt: Receipt) -> str:
+    """Return which losses the recommended mixture makes worse, though their mean may be better."""
+    found = []
+    for one in receipt.comparisons:
+        gains = zip(receipt.targets, one.by_target, strict=True)
+        worse = ", ".join(f"{name} by {-gain:.4f}" for name, gain in gains if gain < 0)
+        found += [f"than {one.other}: {worse}"] if worse else []
+    return "; ".join(found)
 
 
 def _title(receipt: Receipt) -> str:
@@ -138,7 +162,9 @@ def _table(receipt: Receipt, plan: SearchPlan) -> object:
         "90% interval",
         "uniform",
         *["proportional"] * (rules.proportional is not None),
+        *["passes"] * (plan.passes is not None),
     ]
+    passes = None if plan.passes is None else plan.passes.of(np.array(receipt.weights)).tolist()
     table.add_column(headings[0], justify="left", overflow="fold")
     for heading in headings[1:]:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -147,6 +173,8 @@ def _table(receipt: Receipt, plan: SearchPlan) -> object:
         cells = [percent(receipt.weights[place]), interval, percent(rules.uniform[place])]
         if rules.proportional is not None:
             cells.append(percent(rules.proportional[place]))
+        if passes is not None:
+            cells.append(f"{passes[place]:.2f}")
         table.add_row(name, *cells)
     return table
 

@@ -16,6 +16,7 @@ from .trials import Slot
 
 RESAMPLES = 20
 FEW_RESAMPLES = {"regmix": 8}  # where an answer takes many seconds
+SLACK = 0.01  # by which passes may be over their limit
 INTERVAL_SEED = 0x626F_6F74  # sets resampling apart from all else that is made of a search's seed
 
 
@@ -99,6 +100,13 @@ def _remarks(plan: SearchPlan, weights: F64) -> list[str]:
     if plan.extrapolation is not None:
         steps = f"{plan.extrapolation.steps:,} to {plan.extrapolation.target_steps:,} steps"
         found.append(f"Losses are extrapolated from {steps} by a law of steps, for one size of the model.")
+    if plan.passes is not None and plan.passes.most is not None:
+        for name, passes in zip(plan.space.names, plan.passes.of(weights).tolist(), strict=True):
+            if passes > plan.passes.most * (1 + SLACK):
+                found.append(
+                    f"The run reads {name!r} {passes:.3g} times, more than {plan.passes.most:g}: with this mixture its "
+                    "rows are longer on average than those of the sources. Lower its share with --upper."
+                )
     for name, other in (("uniform", rules.uniform), ("proportional", rules.proportional)):
         if other is not None and np.abs(np.array(other) - weights).max() < 1e-6:
             found.append(f"The recommended mixture is the {name} one: the search found none better beyond noise.")

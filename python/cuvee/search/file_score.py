@@ -62,5 +62,6 @@ class FileScore:
             return load_function(self._reference)
         except SourceError as error:
             raise MixtureError(
-                f"--score must be FILE.py:function, a function of a Python file, but got {self._reference!r}: {error}"
+                f"--score must be FILE.py:function, a function of a Python file, but got {self._reference!r}: "
+                f"{str(error).replace('loader must', 'it must')}"
             ) from None

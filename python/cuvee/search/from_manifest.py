@@ -16,6 +16,7 @@ from ..mixture.opening import content_of
 from ..sources import load_function, open_sources
 from .domains import MOST_SEEDS
 from .file_score import FileScore
+from .passes import Passes
 from .plan import SearchPlan
 from .score import Score
 from .space import Space
@@ -138,7 +139,18 @@ class ManifestSearch:
             round_size=self.round_size,
             target_steps=self.target_steps,
             rows=tuple(sizes[name] for name in names),
+            passes=self._passes(rows, tokens),
             about={**about, "fingerprints of the sources": prints, "fingerprint": _digest(prints)},
+        )
+
+    def _passes(self, rows: Mapping[str, float], tokens: Mapping[str, float] | None) -> Passes | None:
+        if self.target_rows is None:
+            return None
+        return Passes(
+            rows=tuple(rows.values()),
+            run_rows=float(self.target_rows),
+            row_tokens=None if tokens is None else tuple(tokens[name] / rows[name] for name in rows),
+            most=self.max_repetition,
         )
 
     def _score(self, manifest: Manifest, loader: Any) -> tuple[Score, dict[str, Any], dict[str, float] | None]:

@@ -12,6 +12,7 @@ from ..checks import as_choice, as_int, as_weight, canonical_json, nearest
 from ..errors import CuveeError, MixtureError
 from .extrapolation import Extrapolation
 from .methods import METHODS, Method, make_method
+from .passes import Passes
 from .receipt import F64, PARTS
 from .repetition import Repetition
 from .rounds import Course, Rules, audit_seeds_of, round_size_of
@@ -68,6 +69,7 @@ class SearchPlan:
         target_steps: steps of the training that the mixture is for; mixtures are then compared by losses extrapolated
             to there by a law of steps. Only for a score with steps, such as `Proxy`.
         rows: sizes of the domains, for the proportional mixture; shape (K,).
+        passes: the run that the mixture is for, to tell how often it reads each domain; None if it is not known.
         about: what the search depends on besides, as JSON values: fingerprints of data, sizes of models.
 
     Raises:
@@ -87,6 +89,7 @@ class SearchPlan:
     group_size: int | None = None
     target_steps: int | None = None
     rows: tuple[float, ...] | None = None
+    passes: Passes | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

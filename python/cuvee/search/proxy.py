@@ -145,6 +145,8 @@ class Proxy:
             budget: part of the steps to train, in (0, 1].
             seed: of weights and of training text.
         """
+        if not isinstance(weights, Mapping):
+            raise MixtureError(f"weights must be a mapping of domains to shares, but got {weights!r:.200}")
         if weights.keys() != set(self.names):
             raise MixtureError(f"weights must name the domains {list(self.names)}, but got {list(weights)}")
         return self.many([[weights[name] for name in self.names]], budget, seed)[0]

@@ -103,7 +103,9 @@ def _checked(answer: object) -> Mapping[str, float]:
 def _loss(answer: Mapping[str, float], name: str) -> float:
     if name not in answer:
         like = nearest(name, [key for key in answer if isinstance(key, str)])
-        raise MixtureError(f"score must return a loss of {name!r}, but got {list(answer)!r:.200}{like}")
+        raise MixtureError(
+            f"score must return a loss of {name!r}, but got {list(answer)!r:.200}{like}; name other losses in targets"
+        )
     value = answer[name]
     try:  # whatever has a value as a number, of whatever library; text and truth have none
         loss = math.nan if isinstance(value, str | bytes | bool | np.bool_) else float(value)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
+from ..manifest import Manifest, load
 from .domains import TokenDomain
-
-if TYPE_CHECKING:
-    from ..manifest import Manifest
 
 READ_TOKENS = 1 << 22  # that are read of a source, unless said otherwise
 ROWS_AT_ONCE = 256
@@ -20,7 +19,11 @@ ROWS_SIZED = 16  # of the rest of such rows, where not all are needed
 
 
 def domains_of(
-    manifest: Manifest, *, loader: Any = None, most_tokens: int = READ_TOKENS, held_out: float = 0.1
+    manifest: Manifest | str | os.PathLike[str],
+    *,
+    loader: Any = None,
+    most_tokens: int = READ_TOKENS,
+    held_out: float = 0.1,
 ) -> list[TokenDomain]:
     """Return the sources of a manifest as domains of bytes, read as training with `--ckpt tiny` reads them.
 
@@ -28,12 +31,13 @@ def domains_of(
     an estimate from the rows that were read.
 
     Args:
-        manifest: a checked document.
+        manifest: a checked document, or the path of one.
         loader: the user's function that makes rows of each source, as `cuvee.sources.load_function` returns it.
         most_tokens: read of each source.
         held_out: share of them to hold out.
 
     Raises:
+        ManifestError: the document is wrong.
         SourceError: a source cannot be opened, or its rows cannot be trained on.
         MixtureError: a source has too little text.
     """
@@ -42,6 +46,8 @@ def domains_of(
     from ..train.model import tiny_tokenizer
     from ..train.rows import check_sources
 
+    if not isinstance(manifest, Manifest):
+        manifest = load(manifest)
     opened = open_sources(manifest.sources, loader=loader, folder=manifest.folder, alike=False)
     forms = check_sources(opened)
     encoder = Encoder(tiny_tokenizer())

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 BURN_IN_DOUBT = 0.1
 MOST_BURN_IN = 0.9
 SPAN = 1e15  # between the least and the most of what is fitted at once
+FEWEST_SIZES = 2
 DECAY_SIZES = 3  # sizes from which the parameters' exponent can be learned
 
 
@@ -79,6 +80,8 @@ class ScaleLaw:
             Runs.of(mixtures[late], sizes[late], counts[late], table[late], self.unique)
             for late in (progress >= burn_in + shift for shift in (0.0, -BURN_IN_DOUBT, BURN_IN_DOUBT))
         ]
+        if len(np.unique(sizes)) < FEWEST_SIZES:
+            raise CuveeError(f"parameters must be of {FEWEST_SIZES} sizes or more, but got {sizes[0]:g} alone")
         few = len(np.unique(sizes)) < DECAY_SIZES
         prior = (DECAY, HELD) if few else (DECAY, DECAY_DOUBT)
         members = tuple(fit_member(each, mix, prior) for each in runs)
