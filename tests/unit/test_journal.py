@@ -124,7 +124,7 @@ def test_entries_are_added_to_whole_lines(tmp_path: Path) -> None:
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """Let no file of this process grow beyond 6,000 bytes; not in a fixture, whose end comes after what pytest writes."""
+    """Let no file of this process grow beyond 6,000 bytes. (A fixture would still hold while pytest writes its dot.)"""
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (6000, before[1]))
     try:
