@@ -100,7 +100,7 @@ def test_pairs_share_their_seeds_whatever_order_they_come_in() -> None:
         ([0.1, 0.11, 0.12], "better than uniform: 0.1100 nats below uniform"),
         ([0.1, -0.2, 0.12], "not better than uniform beyond noise: 0.0067 nats below uniform"),
         ([-0.1, -0.11, -0.12], "not better than uniform beyond noise: 0.1100 nats above uniform"),
-        ([0.1], "0.1000 nats below uniform in one pair of runs, which says nothing of noise"),
+        ([0.1], "0.1000 nats below uniform in one pair of runs, which says nothing of noise: more audit seeds would"),
     ],
 )
 def test_the_verdict_says_what_the_pairs_say(gains: list[float], says: str) -> None:

@@ -114,7 +114,7 @@ class Comparison:
         low, high = self.interval
         off = f"{abs(self.gain):.4f} nats {'below' if self.gain >= 0 else 'above'} {self.other}"
         if self.pairs < 2:
-            return f"{off} in one pair of runs, which says nothing of noise"
+            return f"{off} in one pair of runs, which says nothing of noise: more audit seeds would"
         verdict = f"better than {self.other}" if self.better else f"not better than {self.other} beyond noise"
         return (
             f"{verdict}: {off}, {LEVEL:.0%} interval of the gain {low:+.4f} to {high:+.4f}, confidence "
