@@ -109,6 +109,13 @@ def test_the_verdict_says_what_the_pairs_say(gains: list[float], says: str) -> N
     assert receipt.comparisons[0].better == says.startswith("better")
 
 
+def test_a_receipt_prints_as_its_answer() -> None:
+    receipt = replace(receipt_of([0.1, 0.11, 0.12]), method="auto", names=("a", "b"), weights=(0.25, 0.75))
+    assert str(receipt).startswith(
+        "auto: a 25.00%, b 75.00%. The recommended mixture is better than uniform: 0.1100 nats"
+    )
+
+
 def test_both_free_mixtures_are_compared_with() -> None:
     receipt = receipt_of([0.1, 0.11, 0.12], others={PROPORTIONAL: [-0.1, 0.1, 0.05]})
     assert [comparison.other for comparison in receipt.comparisons] == [UNIFORM, PROPORTIONAL]

@@ -274,6 +274,11 @@ class Receipt:
         text = "; ".join(said) if said else "not compared: no other mixture ran under fresh seeds"
         return f"The recommended mixture is {text}."
 
+    def __str__(self) -> str:
+        """Return the answer in a line: the mixture, and what it is worth."""
+        shares = ", ".join(f"{name} {share:.2%}" for name, share in zip(self.names, self.weights, strict=True))
+        return f"{self.method}: {shares}. {self.verdict}"
+
     def document(self) -> dict[str, Any]:
         """Return the receipt as JSON values; `from_document` reads it back."""
         summary = {
