@@ -113,8 +113,6 @@ def test_a_receipt_prints_as_its_answer() -> None:
     receipt = replace(receipt_of([0.1, 0.11, 0.12]), method="auto", names=("a", "b"), weights=(0.25, 0.75))
     said = "auto: a 25.00%, b 75.00%. The recommended mixture is better than uniform: 0.1100 nats"
     assert str(receipt).startswith(said)
-        "auto: a 25.00%, b 75.00%. The recommended mixture is better than uniform: 0.1100 nats"
-    )
 
 
 def test_both_free_mixtures_are_compared_with() -> None:
