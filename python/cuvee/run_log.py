@@ -201,8 +201,6 @@ def read_events(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
                 events.append(event)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        if (path.parent / "receipt.json").exists() and (path.parent / "report.html").exists():
-            reason += "; it is the folder of a search, which has its report.html already"
         raise StateError(
             f"run folder must hold {METRICS_FILE}, which cuvee train writes, but got {str(path)!r}: {reason}"
         ) from None

@@ -80,6 +80,7 @@ BAD = [
     (["--score", "quick.py:nothing"], "it defines: score"),
     (["--storage", "sqlite:///"], "--storage must be a file that all workers can open, but got 'sqlite:///'; name one"),
     (["--storage", "redis://host"], "--storage must be sqlite:///FILE.db, FILE.db, journal:FILE, FILE.log, or"),
+    (["--write", "a.jsonl/out.json"], "--write must be in a folder that can be written to, but got 'a.jsonl/out.json'"),
     (["--write", "mix.json"], "--write must be another file than those that are read, but got 'mix.json'"),
     (["--write", "a.jsonl"], "--write must be another file than those that are read, but got 'a.jsonl'"),
     (["--output-dir", "mix.json"], "--output-dir must be a folder, but got 'mix.json'"),

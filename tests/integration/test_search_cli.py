@@ -144,6 +144,13 @@ def test_the_page_has_its_commands_in_fences_and_names_the_extras() -> None:
     assert "`pip install '.[online]'`" in (ROOT / "docs/online.md").read_text()
 
 
+def test_report_tells_the_folder_of_a_search(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments()) == 0
+    capsys.readouterr()
+    assert main(["report", "run"]) == 2
+    assert "must be of a training, but got 'run' of a search; its page is run/report.html" in capsys.readouterr().err
+
+
 def test_workers_share_a_search_and_answer_as_one_does(folder: Path) -> None:
     assert main(arguments()) == 0
     alone = receipt_in(folder)

@@ -188,6 +188,7 @@ def test_sources_of_a_manifest_become_domains(tmp_path: Path) -> None:
     }
     (tmp_path / "mix.json").write_text(json.dumps(document))
     domains = domains_of(load(tmp_path / "mix.json"), most_tokens=3000)
+    assert [len(domain) for domain in domains_of(tmp_path / "mix.json")] > [3000, 3000]
     assert [domain.name for domain in domains] == ["plain", "chat"]
     assert [domain.rows for domain in domains] == [300, 300]
     assert [len(domain) for domain in domains] == [3000, 3000]

@@ -102,6 +102,11 @@ def test_losses_do_not_depend_on_threads_which_are_given_back() -> None:
     assert np.array_equal(*losses)
 
 
+def test_a_score_is_asked_by_name() -> None:
+    with pytest.raises(MixtureError, match=r"weights must be a mapping of domains to shares, but got \[0.25"):
+        Proxy(LADDER, 2)([0.25] * 4)  # type: ignore[arg-type]
+
+
 def test_run_cut_short_goes_on_where_it_was() -> None:
     whole = Proxy(LADDER, 20).evaluate(MIXTURES)
     proxy = Proxy(LADDER, 20)

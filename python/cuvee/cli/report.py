@@ -29,8 +29,15 @@ def report(run_dir: RunArgument, *, output: OutputOption = None) -> None:
 
     Example: cuvee report runs/2026-11-30
     """
+    from cuvee.errors import StateError
     from cuvee.report import write_report
+    from cuvee.run_log import METRICS_FILE
+    from cuvee.search.command import RECEIPT, REPORT
 
+    if (run_dir / RECEIPT).exists() and not (run_dir / METRICS_FILE).exists():
+        raise StateError(
+            f"run folder must be of a training, but got {str(run_dir)!r} of a search; its page is {run_dir / REPORT}"
+        )
     with working("Writing the report"):
         path = write_report(run_dir, output)
     console().print(f"Written to {path}", soft_wrap=True)

@@ -59,9 +59,8 @@ class FileScore:
 
     def _loaded(self) -> Loader:
         try:
-            return load_function(self._reference)
+            return load_function(self._reference, called="it")
         except SourceError as error:
             raise MixtureError(
-                f"--score must be FILE.py:function, a function of a Python file, but got {self._reference!r}: "
-                f"{str(error).replace('loader must', 'it must')}"
+                f"--score must be FILE.py:function, a function of a Python file, but got {self._reference!r}: {error}"
             ) from None

@@ -11,10 +11,10 @@ from typing import Any
 from .._core import xxh3_128
 from ..checks import as_choice, as_int, bound_text, canonical_json
 from ..errors import MixtureError
-from ..manifest import Manifest, load
+from ..manifest import load
 from ..mixture.opening import content_of
 from ..sources import load_function, open_sources
-from .domains import MOST_SEEDS
+from .domains import MOST_SEEDS, TokenDomain
 from .file_score import FileScore
 from .passes import Passes
 from .plan import SearchPlan
@@ -113,11 +113,13 @@ class ManifestSearch:
             spec.name: content_of(spec, opened[spec.name], folder=manifest.folder, loader=loader)
             for spec in manifest.sources
         }
-        score, about, tokens = self._score(manifest, loader)
         rows = {name: float(len(opened[name])) for name in names}
         sizes, run = rows, self.target_rows and float(self.target_rows)
-        if tokens is not None:  # shares are of tokens, so sizes must be
-            sizes, run = tokens, run and run * math.fsum(tokens.values()) / math.fsum(rows.values())
+        domains = self._domains(opened) if self.score is None else None
+        if domains is not None:  # the proxy's shares are of tokens, so sizes must be
+            sizes = {domain.name: float(domain.whole) for domain in domains}
+            run = run and run * math.fsum(sizes.values()) / math.fsum(rows.values())
+        score, about = self._score(domains, run)
         space = Space(
             names,
             lower=self.lower,
@@ -139,7 +141,7 @@ class ManifestSearch:
             round_size=self.round_size,
             target_steps=self.target_steps,
             rows=tuple(sizes[name] for name in names),
-            passes=self._passes(rows, tokens),
+            passes=self._passes(rows, None if domains is None else sizes),
             about={**about, "fingerprints of the sources": prints, "fingerprint": _digest(prints)},
         )
 
@@ -153,35 +155,41 @@ class ManifestSearch:
             most=self.max_repetition,
         )
 
-    def _score(self, manifest: Manifest, loader: Any) -> tuple[Score, dict[str, Any], dict[str, float] | None]:
-        """Return what makes the runs, what to keep of it, and the tokens of each source if its shares are of tokens."""
-        if self.score is not None:
-            score = FileScore(self.score)
-            return score, {"score": score.name, "fingerprint of the score": score.digest}, None
+    def _domains(self, opened: Mapping[str, Any]) -> list[TokenDomain]:
+        """Return the sources as the proxy reads them: enough of each for a run of it alone."""
+        from .source_domains import domains_in
+
+        size = PROXIES[self.proxy]
+        run = self.proxy_steps * size["batch_size"] * size["block"]
+        return domains_in(opened, most_tokens=2 * (run + 10 * size["eval_tokens"]))
+
+    def _score(self, domains: list[TokenDomain] | None, run: float | None) -> tuple[Score, dict[str, Any]]:
+        """Return what makes the runs, and what to keep of it.
+
+        Args:
+            domains: of the proxy; None for a score of the user's.
+            run: tokens of the run that the mixture is for, if they are known.
+        """
+        if domains is None:
+            score = FileScore(str(self.score))
+            return score, {"score": score.name, "fingerprint of the score": score.digest}
         from .proxy import Proxy
-        from .repetition import tokens_a_row
-        from .source_domains import domains_of
 
         settings = dict(PROXIES[self.proxy])
-        run = self.proxy_steps * settings["batch_size"] * settings["block"]
-        most = 2 * (run + 10 * settings["eval_tokens"])  # enough for a run of one domain alone
-        domains = domains_of(manifest, loader=loader, most_tokens=most)
-        mean = tokens_a_row(domains)
-        if self.repeats and self.target_rows is not None and mean is not None:
-            settings["target_tokens"] = _tokens_of(self.target_rows, mean)
+        if self.repeats and run is not None:
+            settings["target_tokens"] = self._whole(run)
         proxy = Proxy(domains, self.proxy_steps, **settings)
-        tokens = {domain.name: float(domain.whole) for domain in domains}
-        return proxy, {"proxy": self.proxy, "proxy steps": self.proxy_steps, "proxy settings": settings}, tokens
+        return proxy, {"proxy": self.proxy, "proxy steps": self.proxy_steps, "proxy settings": settings}
 
-
-def _tokens_of(rows: int, mean: float) -> int:
-    """Return the tokens of so many rows."""
-    tokens = max(1, round(rows * mean))
-    if tokens >= MOST_SEEDS:
-        raise MixtureError(
-            f"--target-rows must be of fewer than {bound_text(MOST_SEEDS)} tokens, but got {rows:,} rows of {mean:,.0f}"
-        )
-    return tokens
+    def _whole(self, run: float) -> int:
+        """Return tokens of the run as an integer."""
+        tokens = max(1, round(run))
+        if tokens >= MOST_SEEDS:
+            raise MixtureError(
+                f"--target-rows must be of fewer than {bound_text(MOST_SEEDS)} tokens, but got {self.target_rows:,} "
+                f"rows of {run / float(self.target_rows or 1):,.0f}"
+            )
+        return tokens
 
 
 def _digest(prints: Mapping[str, str | None]) -> str:

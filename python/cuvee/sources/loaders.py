@@ -85,12 +85,13 @@ class Loader:
             ) from error
 
 
-def load_function(reference: str) -> Loader:
+def load_function(reference: str, *, called: str = "loader") -> Loader:
     """Return the loader function that `FILE.py[:function]` names.
 
     Args:
         reference: path of a Python file, with the function's name after the last colon. Without it, the function is
             `load_training_dataset`, or else the only public function that the file defines.
+        called: what errors call it.
 
     Raises:
         SourceError: no such file, the file fails when run, or has no such function.
@@ -98,15 +99,15 @@ def load_function(reference: str) -> Loader:
     file_name, function_name = (reference, "") if reference.endswith(".py") else reference.rpartition(":")[::2]
     file = Path(file_name).expanduser()
     if file.suffix != ".py" or (file_name != reference and not function_name):
-        raise SourceError(f"loader must be FILE.py or FILE.py:function, but got {reference!r}")
+        raise SourceError(f"{called} must be FILE.py or FILE.py:function, but got {reference!r}")
     if not file.is_file():
-        raise SourceError(f"loader must be a Python file that exists, but got {reference!r}")
+        raise SourceError(f"{called} must be a Python file that exists, but got {reference!r}")
     module = _run(file.resolve())
-    name = function_name or _default_name(module, file)
+    name = function_name or _default_name(module, file, called)
     function = getattr(module, name, None)
     if not callable(function):
         near = ", ".join(_public_functions(module)) or "none"
-        raise SourceError(f"loader must be a function of {file}, but got {name!r}; it defines: {near}")
+        raise SourceError(f"{called} must be a function of {file}, but got {name!r}; it defines: {near}")
     return Loader(
         function=function,
         file=str(file.resolve()),
@@ -133,13 +134,13 @@ def _run(file: Path) -> ModuleType:
     return module
 
 
-def _default_name(module: ModuleType, file: Path) -> str:
+def _default_name(module: ModuleType, file: Path, called: str) -> str:
     if hasattr(module, DEFAULT_FUNCTION):
         return DEFAULT_FUNCTION
     names = _public_functions(module)
     if len(names) != 1:
         raise SourceError(
-            f"loader must name its function where the file has not just one, but got {str(file)!r}, which defines: "
+            f"{called} must name its function where the file has not just one, but got {str(file)!r}, which defines: "
             f"{', '.join(names) or 'none'}; write {file}:function"
         )
     return names[0]

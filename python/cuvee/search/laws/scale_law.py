@@ -72,6 +72,8 @@ class ScaleLaw:
                 raise CuveeError(
                     f"{name} must be within a factor of {SPAN:g}, but got {column.min()} to {column.max()}"
                 )
+        if len(np.unique(sizes)) < FEWEST_SIZES:
+            raise CuveeError(f"parameters must be of {FEWEST_SIZES} sizes or more, but got {sizes[0]:g} alone")
         rule = f"in [0, {MOST_BURN_IN}]"
         burn_in = as_number(self.burn_in, "burn_in", rule, low=0, end=np.nextafter(MOST_BURN_IN, 1))
         mix = TransferLaw(own=self.own).terms(mixtures.shape[1], table.shape[1])
@@ -80,8 +82,6 @@ class ScaleLaw:
             Runs.of(mixtures[late], sizes[late], counts[late], table[late], self.unique)
             for late in (progress >= burn_in + shift for shift in (0.0, -BURN_IN_DOUBT, BURN_IN_DOUBT))
         ]
-        if len(np.unique(sizes)) < FEWEST_SIZES:
-            raise CuveeError(f"parameters must be of {FEWEST_SIZES} sizes or more, but got {sizes[0]:g} alone")
         few = len(np.unique(sizes)) < DECAY_SIZES
         prior = (DECAY, HELD) if few else (DECAY, DECAY_DOUBT)
         members = tuple(fit_member(each, mix, prior) for each in runs)
