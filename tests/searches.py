@@ -20,6 +20,20 @@ def score(weights, budget, seed):
     time.sleep(PAUSE)
     return {name: 2 + (share - BEST[name]) ** 2 + seed % 97 / 1e4 for name, share in weights.items()}
 """
+MEETING = """
+import os
+
+SCORED = score
+
+def score(weights, budget, seed):
+    Path("met").mkdir(exist_ok=True)
+    Path(f"met/{os.getpid()}").touch()
+    until = time.monotonic() + 120
+    while len(list(Path("met").iterdir())) < 2:  # nobody makes a run before the other came to one
+        assert time.monotonic() < until, "the other worker never came"
+        time.sleep(0.01)
+    return SCORED(weights, budget, seed)
+"""
 FAILING = "def score(weights, budget, seed):\n    raise ZeroDivisionError('no card')\n"
 MIX = {
     "version": 1,
@@ -39,6 +53,7 @@ def write_folder(folder: Path) -> None:
     (folder / "mix.json").write_text(json.dumps(MIX))
     (folder / "quick.py").write_text(f"PAUSE = 0\n{SCORE}")
     (folder / "slow.py").write_text(f"PAUSE = 0.4\n{SCORE}")
+    (folder / "meeting.py").write_text(f"PAUSE = 0\n{SCORE}{MEETING}")
     (folder / "failing.py").write_text(FAILING)
 
 
