@@ -180,7 +180,7 @@ def _ticks(low: float, high: float) -> list[int]:
 
 
 def _rank_correlation(one: F64, other: F64) -> float:
-    """Return Spearman's rank correlation of values without ties; NaN for constant ones."""
+    """Return Spearman's rank correlation; NaN for constant values."""
     from scipy.stats import spearmanr
 
     return float(spearmanr(one, other).statistic) if np.ptp(one) and np.ptp(other) else float("nan")

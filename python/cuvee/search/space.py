@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -194,8 +195,9 @@ class Space:
         if values is None:
             return np.full(self.size, missing, dtype=np.float64)
         if isinstance(values, Mapping):
+            known = set(self.names)
             for key in values:
-                if key not in self.names:
+                if key not in known:
                     raise MixtureError(
                         f"{name} must be of domains {list(self.names)}, but got {key!r}{nearest(key, self.names)}"
                     )
@@ -250,9 +252,9 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
         raise MixtureError(f"names must be a sequence of names, but got {names!r:.200}")
     checked = tuple(as_name(name, MixtureError) for name in names)
     as_int(len(checked), "number of domains", 1, MOST_DOMAINS, MixtureError)
-    for place, name in enumerate(checked):
-        if name in checked[:place]:
-            raise MixtureError(f"names must be different, but got {name!r} twice")
+    if len(set(checked)) < len(checked):
+        twice = next(name for name, times in Counter(checked).items() if times > 1)
+        raise MixtureError(f"names must be different, but got {twice!r} twice")
     return checked
 
 

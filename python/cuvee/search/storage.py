@@ -13,7 +13,7 @@ import random
 import re
 import time
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,7 +48,7 @@ def open_storage(url: str) -> BaseStorage:
     kind, place = _parts(url)
     if kind == "sqlite" and place in ("", ":memory:"):
         raise CuveeError(f"--storage must be a file that all workers can open, but got {url!r}; name one")
-    with _quiet():
+    with quiet():
         try:
             if kind == "sqlite":
                 return _sqlite(place)
@@ -180,14 +180,13 @@ def _sqlite(place: str) -> BaseStorage:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Optuna's notes on tables that it makes out of what the user reads."""
+def quiet(level: int = logging.WARNING) -> Iterator[None]:
+    """Keep Optuna's notes below a level, such as those on tables that it makes, out of what the user reads."""
     from optuna import logging as notes
 
     before = notes.get_verbosity()
-    notes.set_verbosity(logging.WARNING)
+    notes.set_verbosity(level)
     try:
-        with nullcontext():
-            yield
+        yield
     finally:
         notes.set_verbosity(before)

@@ -133,6 +133,7 @@ def _fit(times: Floats, table: Floats, counts: Floats) -> tuple[Floats, Floats, 
     fits = [_lines((times / times[-1]) ** -b, table, counts / counts.sum()) for b in EXPONENTS]
     misfit = np.array([rest for _, _, rest in fits])  # (exponents, D)
     scale = np.maximum(misfit.min(0), 1e-18)
+    # What a checkpoint is off by is common to all runs, which share text and schedule: they count as one.
     doubt = len(times) * misfit / scale + (((np.log(EXPONENTS) - PRIOR[0]) / PRIOR[1]) ** 2)[:, None]
     best = np.argmin(doubt, axis=0)
     floors = np.stack([fits[choice][0][:, loss] for loss, choice in enumerate(best)], 1)

@@ -27,8 +27,8 @@ AROUND, REACH = 150, 0.4  # candidates around each of the best
 RIVALS = 150  # mixtures that a run may turn out to be in favour of
 MOST_CORNERS = 64
 MOST_WORK = 200_000_000  # losses x domains ** 3; beyond, one law of the objective stands for those of the losses
-SURE = 0.9  # probability of being better than the free baselines, below which one of them is recommended
-SURER = 0.98  # of the uniform mixture being better than the prior, below which it is the prior
+SURE_OF_ANSWER = 0.9  # probability of being better than the free baselines, below which one of them is recommended
+SURE_OF_UNIFORM = 0.98  # of the uniform mixture being better than the prior, below which it is the prior
 CAUTION = 1.0  # standard deviations of the difference to the prior, added to the objective of what is recommended
 SETTLED = 1.25  # runs a domain, below which only mixtures that ran are recommended
 NORMAL = np.polynomial.hermite_e.hermegauss(9)  # places and weights of a normal integral
@@ -45,7 +45,8 @@ class Auto(Searcher):
     expected.
 
     It recommends the mixture of the least objective, a deviation of doubt added, and while runs are few only one of
-    those that ran; but a free baseline unless that mixture is better than every one of them with a probability of 0.9.
+    those that ran; but a free baseline unless that mixture is better than every one of them with a probability of 0.9:
+    then the prior, or the uniform mixture if that is better than the prior with a probability of 0.98.
 
     Args:
         space, settings: as of `Searcher`.
@@ -90,8 +91,8 @@ class Auto(Searcher):
             ran = [same_mixture(w, self.history.weights).any() for w in joint.weights]
             cautious[~np.array(ran)] = np.inf
         best = int(np.argmin(cautious))
-        if best in free or sure[best] < SURE:
-            best = 1 if len(free) > 1 and sure[1] >= SURER else 0
+        if best in free or sure[best] < SURE_OF_ANSWER:
+            best = 1 if len(free) > 1 and sure[1] >= SURE_OF_UNIFORM else 0
         return self._recommended(
             joint.weights[best],
             mean=float(joint.mean[best]),

@@ -13,9 +13,9 @@ from ..surrogates.gaussian_process import distances, matern
 from .effective_data import F64, Laws, fit_laws
 
 LENGTHS = (0.2, 0.35, 0.7, 1.4)  # of the process on square roots of shares, which are points of a sphere
-RESTS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.95)  # part of what the laws leave over that is a function of the mixture, no noise
+ALIKE = (0.0, 0.2, 0.4, 0.6, 0.8, 0.95)  # part of what the laws leave over that is a function of the mixture, no noise
 WIDTHS = (0.7, 1.0, 1.4)  # of that, in what the laws' fit says
-LENGTH_PRIOR, REST_PRIOR = (0.7, 0.7), (0.4, 0.3)  # log-normal, and normal
+LENGTH_PRIOR, ALIKE_PRIOR = (0.7, 0.7), (0.4, 0.3)  # log-normal, and normal
 JITTER = 1e-9
 MOST_RUNS = 200  # that these are learned from: evenly spaced ones of more
 
@@ -24,12 +24,12 @@ MOST_RUNS = 200  # that these are learned from: evenly spaced ones of more
 class Belief:
     """A Gaussian process for each loss, with a mean and a covariance of laws and what they leave over.
 
-        mean(w) = law(w; prior mean),      cov(w, v) = J(w) S J(v)' + rest * noise ** 2 * matern(sqrt(w), sqrt(v))
+        mean(w) = law(w; prior mean),      cov(w, v) = J(w) S J(v)' + rest * matern(sqrt(w), sqrt(v))
 
     J being the derivative of the law by its parameters at their mode, S their prior covariance, and the law taken as
     linear around its mode: given the runs the first term is what is still unknown of the law (Laplace's approximation),
-    the second what no law says. Length, `rest` and the width of both are those of the greatest evidence, common to all
-    losses (Rasmussen and Williams 2006, 2.7 and 5.4).
+    the second what no law says. The length, the part of what the laws leave over that is the process's, and the size of
+    that are those of the greatest evidence, common to all losses (Rasmussen and Williams 2006, 2.7 and 5.4).
 
     Attributes:
         laws: at their modes.
@@ -61,9 +61,9 @@ class Belief:
         of_laws = scaled @ scaled.swapaxes(1, 2)
         some = np.linspace(0, len(weights) - 1, min(len(weights), MOST_RUNS)).astype(np.intp)
         fewer = of_laws[:, some[:, None], some]
-        length, rest, total = _likeliest(fewer, weights[some], off[:, some], laws.noise, variances[some])
+        length, part, total = _likeliest(fewer, weights[some], off[:, some], laws.noise, variances[some])
         alike = alikeness(weights, weights, length)
-        lower = np.linalg.cholesky(_covariance(of_laws, alike, rest=rest, total=total, variances=variances))
+        lower = np.linalg.cholesky(_covariance(of_laws, alike, part=part, total=total, variances=variances))
         factor = np.asarray(np.linalg.inv(lower), np.float64)
         white = factor @ off[:, :, None]
         return cls(
@@ -71,8 +71,8 @@ class Belief:
             weights=weights,
             slopes=slopes,
             length=length,
-            rest=rest * total,
-            noise=(1 - rest) * total,
+            rest=part * total,
+            noise=(1 - part) * total,
             factor=factor,
             solved=(factor.swapaxes(1, 2) @ white)[:, :, 0],
         )
@@ -154,29 +154,29 @@ def alikeness(left: F64, right: F64, length: float) -> F64:
     return matern(distances(np.sqrt(left) / length, np.sqrt(right) / length))
 
 
-def _covariance(of_laws: F64, alike: F64, *, rest: float, total: F64, variances: F64) -> F64:
-    """Return the runs' covariance (D, n, n): of laws, and of what they leave over, of which a part `rest` is alike."""
-    left_over = rest * alike + np.diag((1 - rest) * variances + JITTER)
+def _covariance(of_laws: F64, alike: F64, *, part: float, total: F64, variances: F64) -> F64:
+    """Return the runs' covariance (D, n, n): of laws, and of what they leave over, of which a part is alike."""
+    left_over = part * alike + np.diag((1 - part) * variances + JITTER)
     result: F64 = of_laws + total[:, None, None] * left_over
     return result
 
 
 def _likeliest(of_laws: F64, weights: F64, off: F64, noise: F64, variances: F64) -> tuple[float, float, F64]:
-    """Return length, rest and total of the greatest evidence, for runs that are `off` the prior mean by (D, n)."""
+    """Return length, part and total of the greatest evidence, for runs that are `off` the prior mean by (D, n)."""
     best, chosen = -np.inf, (LENGTHS[0], 0.0, noise**2)
     for length in LENGTHS:
         alike = alikeness(weights, weights, length)
-        for rest, width in itertools.product(RESTS, WIDTHS):
+        for part, width in itertools.product(ALIKE, WIDTHS):
             total = (noise * width) ** 2
-            lower = np.linalg.cholesky(_covariance(of_laws, alike, rest=rest, total=total, variances=variances))
+            lower = np.linalg.cholesky(_covariance(of_laws, alike, part=part, total=total, variances=variances))
             white = np.linalg.solve(lower, off[:, :, None])[:, :, 0]
             levels = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum()
-            evidence = float(-0.5 * (white * white).sum() - levels) + _log_prior(length, rest)
+            evidence = float(-0.5 * (white * white).sum() - levels) + _log_prior(length, part)
             if evidence > best:
-                best, chosen = evidence, (length, rest, total)
+                best, chosen = evidence, (length, part, total)
     return chosen
 
 
-def _log_prior(length: float, rest: float) -> float:
+def _log_prior(length: float, part: float) -> float:
     by_length = (np.log(length / LENGTH_PRIOR[0]) / LENGTH_PRIOR[1]) ** 2
-    return float(-0.5 * by_length - 0.5 * ((rest - REST_PRIOR[0]) / REST_PRIOR[1]) ** 2)
+    return float(-0.5 * by_length - 0.5 * ((part - ALIKE_PRIOR[0]) / ALIKE_PRIOR[1]) ** 2)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..storage import quiet
 from .coordinates import Sticks
 from .method import F64, Trial
 from .searcher import Searcher, checked_count
@@ -20,8 +22,8 @@ class Doe(Searcher):
     """Optuna's GPSampler on K - 1 free coordinates (Matérn 5/2 with a length each, log expected improvement).
 
     The prior and the uniform mixture are run first, then Dirichlet draws around the prior until a third of the budget
-    or 2 K runs are spent, then proposals of the process. Trials of one `ask` know of each other: a trial that is not
-    told yet is believed to come out as the mean of the runs before it.
+    or 2 K runs are spent, whichever is less, but 4 draws at least; then proposals of the process. Trials of one `ask`
+    know of each other: a trial that is not told yet is believed to come out as the mean of the runs before it.
 
     Args:
         space, settings: as of `Searcher`.
@@ -47,21 +49,21 @@ class Doe(Searcher):
         sticks = Sticks(self.space)
         if not sticks.count or len(self.history) < 2:
             return list(self.space.sample(n, self._rng()))
-        study = self._study(sticks)
-        believed = float(self.history.objective.mean())
-        self._add(study, sticks, running, np.full(len(running), believed))
-        found: list[F64] = []
-        for _ in range(n):
-            trial = study.ask(_distributions(sticks.count))
-            found.append(sticks.mixture(np.array(list(trial.params.values()))))
-            study.tell(trial, believed)
+        with quiet(logging.ERROR):
+            study = self._study(sticks)
+            believed = float(self.history.objective.mean())
+            self._add(study, sticks, running, np.full(len(running), believed))
+            found: list[F64] = []
+            for _ in range(n):
+                trial = study.ask(_distributions(sticks.count))
+                found.append(sticks.mixture(np.array(list(trial.params.values()))))
+                study.tell(trial, believed)
         return found
 
     def _study(self, sticks: Sticks) -> Study:
         """Return a study in memory that holds all runs told."""
         import optuna
 
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
         seed = int(self._rng().integers(1 << 31))
         sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=1, deterministic_objective=False)
         study = optuna.create_study(sampler=sampler)

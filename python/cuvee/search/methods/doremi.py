@@ -27,7 +27,7 @@ class DoReMi(Searcher):
     and answers with the mean of p. A score trains one mixture from scratch, so here the first trial, of fidelity 1, is
     the reference, and each further one a run of a lower fidelity at the mixture of the moment: half-way through its
     training it has an excess over the finished reference in what there is still to learn, and none in noise. Trials of
-    one `ask` share their mixture and differ in fidelity, and their mean excess makes one step each.
+    one `ask` share their mixture and differ in fidelity; each makes a step of its own excess.
 
     Args:
         space, settings: as of `Searcher`. Only losses of a domain's own name have an excess, and

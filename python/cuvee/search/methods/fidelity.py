@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .method import F64, History, Trial, same_mixture
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from .belief import Joint
 
 PART = 3  # of this many runs at a rung, one goes on to the next
-SLOPE = (1.5, 0.5)  # of early losses by final ones: published runs have 1.5 to 1.9 at 30 % of the tokens
+SLOPE = 1.5  # of early losses by final ones: published runs have 1.5 to 1.9 at 30 % of the tokens
 STRAY = 0.15  # of a final loss around what an early one says, in sd of the losses over mixtures: likewise
 STRAY_PAIRS = 4.0  # that this guess counts for
 FULL_NOISE = 0.1  # of a full run, in the same unit, which variances are given in
@@ -94,7 +95,7 @@ class Rungs:
         return None
 
 
-def _pairs(weights: F64, early: F64, full: F64) -> list[tuple[int, int]]:
+def _pairs(weights: F64, early: NDArray[np.bool_], full: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return places of runs of the same mixture, early and in full."""
     pairs = []
     places = np.flatnonzero(full)
@@ -112,6 +113,6 @@ def _line(losses: F64, pairs: Sequence[tuple[int, int]]) -> tuple[F64, F64, floa
     low, full = (losses[[pair[side] for pair in pairs]] for side in (0, 1))
     centre_low, centre_full = low.mean(axis=0), full.mean(axis=0)
     x, y = full - centre_full, low - centre_low
-    unit = max(float((x * x).mean()), 1e-12) / SLOPE[1] ** 2  # the prior counts for one pair
-    slope = (float((x * y).sum()) + unit * SLOPE[0] * SLOPE[1] ** 2) / (float((x * x).sum()) + unit * SLOPE[1] ** 2)
+    prior = max(float((x * x).mean()), 1e-12)  # counts for one loss of one pair
+    slope = (float((x * y).sum()) + prior * SLOPE) / (float((x * x).sum()) + prior)
     return centre_low, centre_full, max(slope, 0.2)
