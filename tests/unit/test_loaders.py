@@ -100,8 +100,8 @@ def test_a_loader_that_returns_no_rows_is_refused_unless_allowed(data: Path) -> 
         ("x = 1\n", "", "defines: none"),
         ("def a(data, name): ...\n", ":c", "but got 'c'; it defines: a"),
         ("x = 1\n", ":x", "must be a function"),
-        ("def a(:\n", "", "line 1: a loader file must run, but got SyntaxError"),
-        ("x = 1\nraise OSError('no')\n", "", "line 2: a loader file must run, but got OSError: no"),
+        ("def a(:\n", "", "line 1: the file must run, but got SyntaxError"),
+        ("x = 1\nraise OSError('no')\n", "", "line 2: the file must run, but got OSError: no"),
         ("", ":", "must be FILE.py or FILE.py:function"),
     ],
 )
@@ -121,5 +121,5 @@ def test_a_loader_cannot_end_the_program(tmp_path: Path, data: Path) -> None:
     with pytest.raises(SourceError, match=r"source 'math': loader 'leave' .* but got SystemExit: 0, line 3"):
         open_source(data, name="math", loader=load_function(str(file)))
     file = code(tmp_path, "import sys\nsys.exit(0)\n")
-    with pytest.raises(SourceError, match="line 2: a loader file must run, but got SystemExit: 0"):
+    with pytest.raises(SourceError, match="line 2: the file must run, but got SystemExit: 0"):
         load_function(str(file))

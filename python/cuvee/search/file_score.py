@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .._core import xxh3_128
 from ..errors import MixtureError, SourceError
 from ..sources import load_function
+from ..sources.loaders import line_in
 
 if TYPE_CHECKING:
     from ..sources.loaders import Loader
@@ -46,12 +46,10 @@ class FileScore:
             self._loader = self._loaded()
         try:
             return cast("Mapping[str, float]", self._loader.function(weights, budget, seed))
-        except Exception as error:
-            frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename == self._loader.file]
-            line = f", line {frames[-1].lineno}" if frames else ""
+        except (Exception, SystemExit) as error:
+            where = f"{self._loader.file}{line_in(self._loader.file, error)}"
             raise MixtureError(
-                f"{self._loader.file}{line}: score {self.name!r} must return losses by name, but got "
-                f"{type(error).__name__}: {error}"
+                f"{where}: score {self.name!r} must return losses by name, but got {type(error).__name__}: {error}"
             ) from error
 
     def __getstate__(self) -> dict[str, Any]:

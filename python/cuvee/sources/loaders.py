@@ -77,11 +77,9 @@ class Loader:
         except SourceError:  # the source itself could not be opened: already told
             raise
         except (Exception, SystemExit) as error:
-            frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.file]
-            line = f", line {frames[-1].lineno}" if frames else ""
             raise SourceError(
                 f"source {source!r}: loader {self.function_name!r} of {self.file} must return the rows, but got "
-                f"{type(error).__name__}: {error}{line}"
+                f"{type(error).__name__}: {error}{line_in(self.file, error)}"
             ) from error
 
 
@@ -116,21 +114,27 @@ def load_function(reference: str, *, called: str = "loader") -> Loader:
     )
 
 
+def line_in(file: str, error: BaseException) -> str:
+    """Return `, line N`, the line of a file where an error came up; nothing if it was elsewhere."""
+    if isinstance(error, SyntaxError) and error.filename == file and error.lineno:
+        return f", line {error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f", line {frames[-1].lineno}" if frames else ""
+
+
 def _run(file: Path) -> ModuleType:
     name = f"cuvee_loader_{xxh3_128(str(file).encode())[:16]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise SourceError(f"loader must be a Python file, but got {str(file)!r}")
+        raise SourceError(f"code must be a Python file, but got {str(file)!r}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # so that what it defines can be pickled
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        line = getattr(error, "lineno", None) or traceback.extract_tb(error.__traceback__)[-1].lineno
-        raise SourceError(
-            f"{file}, line {line}: a loader file must run, but got {type(error).__name__}: {error}"
-        ) from error
+        where = f"{file}{line_in(str(file), error)}"
+        raise SourceError(f"{where}: the file must run, but got {type(error).__name__}: {error}") from error
     return module
 
 
