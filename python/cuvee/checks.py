@@ -8,12 +8,16 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from .errors import CuveeError
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+NO_NUMBERS = bool | np.bool_ | str | bytes | complex  # though float() may take them
 Choice = TypeVar("Choice", bound=str)
 
 
@@ -57,11 +61,24 @@ def as_choice(value: object, name: str, choices: Sequence[Choice], error: type[C
     raise error(f"{name} must be one of {list(choices)}, but got {value!r}{nearest(value, choices)}")
 
 
-def as_name(value: object, error: type[CuveeError]) -> str:
-    """Return `value` if it can name a source: non-empty, printable, no surrounding white space."""
+def as_numbers(values: ArrayLike) -> NDArray[np.float64] | None:
+    """Return numbers as a new array of float64; None if not all are numbers: bool, text and complex are none."""
+    given = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
+    if given.dtype.kind not in "iufO" or any(
+        isinstance(value, NO_NUMBERS) for value in given.flat if given.dtype == object
+    ):
+        return None
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def as_name(value: object, error: type[CuveeError], *, of: str = "source") -> str:
+    """Return `value` if it can name a source, or what `of` says: non-empty, printable, no white space around it."""
     if isinstance(value, str) and value and value.isprintable() and value == value.strip():
         return value
-    raise error(f"source name must be printable text without surrounding white space, but got {value!r}")
+    raise error(f"{of} name must be printable text without surrounding white space, but got {value!r}")
 
 
 def nearest(value: object, choices: Iterable[str], *, quoted: Callable[[str], str] = repr) -> str:

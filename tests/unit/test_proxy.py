@@ -102,6 +102,19 @@ def test_losses_do_not_depend_on_threads_which_are_given_back() -> None:
     assert np.array_equal(*losses)
 
 
+def test_losses_do_not_depend_on_what_torch_does_by_default() -> None:
+    plain = proxy_run_scores(MIXTURES, LADDER, 5)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"), torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
+            assert np.array_equal(proxy_run_scores(MIXTURES, LADDER, 5), plain)
+            assert torch.get_default_dtype() == torch.float64
+            assert torch.empty(1).device.type == "meta"
+            assert torch.is_autocast_enabled("cpu")
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_score_is_asked_by_name() -> None:
     with pytest.raises(MixtureError, match=r"weights must be a mapping of domains to shares, but got \[0.25"):
         Proxy(LADDER, 2)([0.25] * 4)  # type: ignore[arg-type]
@@ -211,16 +224,29 @@ def test_texts_are_mixed_by_windows() -> None:
 @pytest.mark.parametrize(
     ("weights", "told"),
     [
-        ([1, 1, 1], "weights must be 4 numbers"),
-        ([1, 1, 1, float("nan")], "finite"),
+        ([1, 1, 1], "mixture_weights must be 4 numbers"),
+        ([[1, 1, 1, 1]], "mixture_weights must be 4 numbers"),
+        ([True, 1, 1, 1], "mixture_weights must be 4 numbers"),
+        ([1 + 1j, 1, 1, 1], "mixture_weights must be 4 numbers"),
+        (None, "mixture_weights must be 4 numbers"),
+        ([1, 1, 1, float("nan")], "mixture_weights must be finite"),
         ([1, 1, 1, -1], "at least 0"),
         ([0, 0, 0, 0], "not all 0"),
-        (["a", 1, 1, 1], "weights must be 4 numbers"),
+        (["a", 1, 1, 1], "mixture_weights must be 4 numbers"),
+        (["1", 1, 1, 1], "mixture_weights must be 4 numbers"),
     ],
 )
 def test_weights_are_checked(weights: list[object], told: str) -> None:
     with pytest.raises(MixtureError, match=told):
         proxy_run_score(weights, LADDER, 2)
+
+
+def test_domains_and_flags_of_a_run_are_checked() -> None:
+    for domains in (None, LADDER[0]):
+        with pytest.raises(MixtureError, match="domains must be a sequence of domains, but got"):
+            proxy_run_score([1, 1], domains, 2)  # type: ignore[arg-type]
+    with pytest.raises(MixtureError, match="return_detail must be True or False, but got 'x'"):
+        proxy_run_score([1] * 4, LADDER, 2, return_detail="x")  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

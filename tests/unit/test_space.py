@@ -131,6 +131,8 @@ def test_what_is_refused(options: dict, text: str) -> None:
     [
         ({"fixed": [0.5, 0.5, 0]}, r"fixed must be shares by name, but got \[0.5, 0.5, 0\]"),
         ({"rows": [10**400, 1, 1]}, "rows must be numbers, but got"),
+        ({"lower": {NAMES[0]: True}}, "lower must be numbers, but got .True"),
+        ({"upper": ["0.5", 1, 1]}, "upper must be numbers, but got"),
         (
             {"rows": [1, 1, 1], "target_rows": "9", "max_repetition": 4},
             "target_rows must be finite and above 0, but got '9'",

@@ -92,7 +92,7 @@ class SyntheticDomain:
     pattern_seed: int = 0
 
     def __post_init__(self) -> None:
-        as_name(self.name, MixtureError)
+        as_name(self.name, MixtureError, of="domain")
         as_int(self.vocab, "vocab", 2, MOST_VOCAB, MixtureError)
         if self.period is not None:
             as_int(self.period, "period", 1, MOST_VOCAB, MixtureError)
@@ -154,7 +154,7 @@ class TokenDomain:
         rows: int | None = None,
         whole: int | None = None,
     ) -> None:
-        self.name = as_name(name, MixtureError)
+        self.name = as_name(name, MixtureError, of="domain")
         self.vocab = as_int(vocab, "vocab", 2, MOST_VOCAB, MixtureError)
         self.rows = None if rows is None else as_int(rows, "rows", 1, MOST_SEEDS, MixtureError)
         if not 0 < as_probability(held_out, "held_out") <= 0.5:
@@ -283,7 +283,7 @@ def checked_domains(domains: Iterable[Domain]) -> tuple[Domain, ...]:
                 f"domains[{number}] must have name, vocab and sample or windows, but got {domain!r:.100}"
             )
         as_int(domain.vocab, f"vocab of domain {domain.name!r}", 2, MOST_VOCAB, MixtureError)
-    names = [as_name(domain.name, MixtureError) for domain in checked]
+    names = [as_name(domain.name, MixtureError, of="domain") for domain in checked]
     vocabularies = [domain.vocab for domain in checked]
     if len(checked) < 2:
         raise MixtureError(f"domains must be at least two, or there is nothing to mix, but got {len(checked)}")

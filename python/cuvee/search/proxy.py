@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import as_choice, as_int, as_weight, nearest
+from ..checks import as_choice, as_flag, as_int, as_weight, nearest
 from ..errors import MixtureError
 from .domains import MOST_SEEDS, Domain, checked_domains, windows_of
 from .proxy_reads import UNITS, Stream, Unit, checked_mixtures, unit_of
@@ -183,7 +183,7 @@ class Proxy:
         steps = self._steps_of(fidelity)
         unique, where = np.unique(mixtures, axis=0, return_inverse=True)
         losses = np.empty(unique.shape)
-        with _one_thread():
+        with _torch_as_always():
             for group in self._groups(unique, seed, steps):
                 models = self._trained(unique[group], seed, steps)
                 found = models.losses(self._held_out(evaluation_seed))
@@ -246,16 +246,22 @@ class Proxy:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch work on one thread: so small a model gains little by more, and the last bits depend on how many."""
+def _torch_as_always() -> Iterator[None]:
+    """Let torch work on one CPU thread in float32, whatever the process has it do, so that losses are the same.
+
+    So small a model gains little by more threads, and the last bits depend on how many there are.
+    """
     import torch
 
-    before = torch.get_num_threads()
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
     torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float32)
     try:
-        yield
+        with torch.device("cpu"), torch.autocast("cpu", enabled=False):
+            yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
 
 
 Key = TypeVar("Key")
@@ -326,9 +332,10 @@ def proxy_run_score(
     Raises:
         MixtureError: naming the argument that is wrong.
     """
-    given = tuple(domains)
+    given, detailed = checked_domains(domains), as_flag(return_detail, "return_detail", MixtureError)
+    checked_mixtures(mixture_weights, len(given), "mixture_weights", single=True)
     losses = proxy_run_scores(
-        np.asarray(mixture_weights)[None],
+        np.atleast_2d(mixture_weights),
         given,
         proxy_steps,
         batch_size=batch_size,
@@ -342,7 +349,7 @@ def proxy_run_score(
         eval_seed=eval_seed,
     )[0]
     loss = float(losses.mean())
-    return (loss, dict(zip((domain.name for domain in given), losses.tolist(), strict=True))) if return_detail else loss
+    return (loss, dict(zip((domain.name for domain in given), losses.tolist(), strict=True))) if detailed else loss
 
 
 def checked_settings(settings: Mapping[str, Any]) -> ProxySettings:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import as_numbers
 from ..errors import MixtureError
 from .domains import Domain, TextsDomain, gaps_of, generator, tokens_of, windows_of
 
@@ -123,20 +124,18 @@ class Stream:
         return found
 
 
-def checked_mixtures(mixtures: ArrayLike, domains: int) -> F64:
-    """Return mixtures scaled to sum 1, float64 of shape (M, K).
+def checked_mixtures(mixtures: ArrayLike, domains: int, name: str = "weights", *, single: bool = False) -> F64:
+    """Return mixtures scaled to sum 1, float64 of shape (M, K); of a single one of shape (K,) that with M = 1.
 
     Raises:
         MixtureError: another shape, or weights that are not finite, below 0 or all 0.
     """
-    try:
-        array = np.array(mixtures, dtype=np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.ndim != 2 or array.shape[1] != domains:
-        raise MixtureError(f"weights must be {domains} numbers, one for each domain, but got {mixtures!r:.200}")
+    array = as_numbers(mixtures)
+    if array is None or array.ndim != (1 if single else 2) or array.shape[-1] != domains:
+        raise MixtureError(f"{name} must be {domains} numbers, one for each domain, but got {mixtures!r:.200}")
+    array = np.atleast_2d(array)
     if not np.isfinite(array).all() or (array < 0).any() or not (array.max(axis=1, initial=0) > 0).all():
-        raise MixtureError(f"weights must be finite, at least 0 and not all 0, but got {mixtures!r:.200}")
+        raise MixtureError(f"{name} must be finite, at least 0 and not all 0, but got {mixtures!r:.200}")
     array /= array.max(axis=1, keepdims=True)  # so that no sum overflows
     scaled: F64 = array / array.sum(axis=1, keepdims=True)
     return scaled

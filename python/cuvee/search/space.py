@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import as_int, as_name, as_weight, nearest
+from ..checks import as_int, as_name, as_numbers, as_weight, nearest
 from ..errors import MixtureError
 
 if TYPE_CHECKING:
@@ -205,10 +205,9 @@ class Space:
             if missing is None and lacking:
                 raise MixtureError(f"{name} must be given for every domain, but got none for {lacking}")
             values = [values[key] if key in values else float(missing or 0) for key in self.names]
-        try:
-            numbers = np.array(values, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
-            raise MixtureError(f"{name} must be numbers, but got {values!r:.200}") from None
+        numbers = as_numbers(values)
+        if numbers is None:
+            raise MixtureError(f"{name} must be numbers, but got {values!r:.200}")
         if numbers.shape != (self.size,):
             raise MixtureError(f"{name} must have shape ({self.size},), but got {numbers.shape}")
         return numbers
@@ -250,7 +249,7 @@ class Space:
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str | bytes) or not isinstance(names, Iterable):
         raise MixtureError(f"names must be a sequence of names, but got {names!r:.200}")
-    checked = tuple(as_name(name, MixtureError) for name in names)
+    checked = tuple(as_name(name, MixtureError, of="domain") for name in names)
     as_int(len(checked), "number of domains", 1, MOST_DOMAINS, MixtureError)
     if len(set(checked)) < len(checked):
         twice = next(name for name, times in Counter(checked).items() if times > 1)
