@@ -141,6 +141,11 @@ def test_validation_losses_are_the_current_categorys(key: str) -> None:
     assert state == {"validation_loss": [4.0, 3.0]}
 
 
+def test_a_training_loss_is_not_taken_for_one_of_validation() -> None:
+    for history in ([{"eval_loss": 1.5}, {"loss": 2.0}], [{"eval_loss": 1.5, "loss": 2.0}]):
+        assert compute_reward(None, None, reward_type="VALIDATION_LOSS", eval_loss_history=history) == 1.5
+
+
 def test_without_state_nothing_is_remembered(model) -> None:
     known = {"reward_type": "TRAIN_LOSS", "train_loss_history": [{"loss": 3.0}], "total_categories": 2}
     assert compute_reward(None, None, **known, last_sampled_category=0, current_category=0) == 3.0
@@ -247,7 +252,7 @@ def test_the_model_is_as_it_was_afterwards(name: str) -> None:
         ("TRAIN_LOSS", {"train_loss_history": []}, "must have an entry with 'loss', but got 0 without; log one"),
         ("TRAIN_LOSS", {"train_loss_history": [{"lr": 1}]}, "must have an entry with 'loss', but got 1 without"),
         ("TRAIN_LOSS", {"train_loss_history": [{"loss": "x"}]}, "loss in train_loss_history must be a number"),
-        ("VALIDATION_LOSS", {"eval_loss_history": []}, "must have an entry with 'loss' or 'eval_loss', but got 0"),
+        ("VALIDATION_LOSS", {"eval_loss_history": []}, "must have an entry with 'eval_loss' or 'loss', but got 0"),
         ("GRADNORM", {"gradnorm_history": {"grad_norm": 1}}, "gradnorm_history must be a list of mappings"),
         ("GRADNORM", {"gradnorm_history": [{"grad_norm": -1}]}, "gradient norms must be at least 0, but got -1"),
         ("LEARNABILITY", {}, "few_shot_batch must be a mapping of tensors for LEARNABILITY, but got None"),

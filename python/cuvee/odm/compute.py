@@ -64,7 +64,7 @@ def compute_reward(
             nothing: every category but the one last sampled is unseen then, and velocity always 0.
         vocab_size: the vocabulary's size for entropies; None for the model's own.
         train_loss_history: log entries in order; the last one with `loss` is the last sampled category's.
-        eval_loss_history: the same of the current category, with `loss` or `eval_loss`.
+        eval_loss_history: the same of the current category, with `eval_loss`, or if none has it with `loss`.
         gradnorm_history: log entries in order; the last one with `grad_norm` is the last sampled category's.
         last_sampled_category: the category trained on last.
         total_categories: number of categories.
@@ -156,7 +156,7 @@ def _train_loss(asked: _Request) -> float:
 
 
 def _validation_loss(asked: _Request) -> float:
-    loss = _last_of(asked.eval_loss_history, "eval_loss_history", ("loss", "eval_loss"))
+    loss = _last_of(asked.eval_loss_history, "eval_loss_history", ("eval_loss", "loss"))
     return _told(asked, "current_category", loss)
 
 
@@ -246,12 +246,12 @@ def _told(asked: _Request, owner: str, value: float) -> float:
 
 
 def _last_of(history: History | None, name: str, keys: Sequence[str]) -> float:
-    """Return the last number in a history that stands under one of `keys`."""
+    """Return the last number in a history under the first of `keys` that it has at all."""
     wanted = " or ".join(repr(key) for key in keys)
     if isinstance(history, Mapping | str) or not isinstance(history, Sequence):
         raise CuveeError(f"{name} must be a list of mappings with {wanted}, but got {reprlib.repr(history)}")
-    for entry in reversed(history):
-        for key in keys:
+    for key in keys:
+        for entry in reversed(history):
             if isinstance(entry, Mapping) and key in entry:
                 return _number(entry[key], f"{key} in {name}")
     raise CuveeError(
