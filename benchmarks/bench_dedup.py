@@ -1,13 +1,13 @@
-"""Near-duplicates from texts to clusters: rate beside the peers, what is missed, growth, memory."""
+"""Near-duplicates from texts to clusters, and tests within documents: rate beside others, what is missed, memory."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from cuvee.dedup import NearDuplicates, near_duplicates
+from cuvee.dedup import Contamination, NearDuplicates, contamination, near_duplicates
 from harness import OURS, Case, Report, main, on_cores, peak_growth_megabytes, resident_megabytes, time_in_turns
 from peers import load
-from peers.python_shingles import exact_pairs
+from peers.python_shingles import exact_containments, exact_pairs
 
 PEERS = ("rensa_lsh", "datasketch_lsh")
 VOCABULARY = 20_000
@@ -80,9 +80,44 @@ def measure_growth(report: Report, n: int) -> None:
     report.value(f"{name}/a document over one of a tenth of them", each["all"] / each["a tenth"], "times")
 
 
+def quoting_corpus(n: int, tests: list[str], *, quoted: int) -> list[str]:
+    """Return n documents, into which every `quoted`-th of the tests was inserted somewhere."""
+    documents, random = corpus(n), np.random.default_rng(12)
+    for test in tests[::quoted]:
+        at = int(random.integers(n))
+        words = documents[at].split()
+        cut = int(random.integers(len(words)))
+        documents[at] = " ".join([*words[:cut], test, *words[cut:]])
+    return documents
+
+
+def look_for_tests(report: Report, n: int, tests: int) -> None:
+    """Time the search for tests within documents on one core, beside sets in Python, and count what is missed."""
+    wanted = corpus(tests, words=60, copies=0, seed=13)
+    documents = quoting_corpus(n, wanted, quoted=10)
+
+    def ours() -> Contamination:
+        return contamination({"web": documents}, {"test": wanted}, threads=1)
+
+    name = f"contamination/{n:,} documents, {tests:,} tests"
+    cases = {
+        OURS: Case(run=ours, items=n),
+        "sets in Python": Case(run=lambda: exact_containments(documents, wanted), items=n, rounds=1),
+    }
+    report.compare(name, cases, unit="ns/document")
+    off = np.abs(ours().containment["test"] - exact_containments(documents, wanted)).max()
+    report.value(f"{name}/largest error of a containment", off, "share")
+    report.value(f"{name}/memory beside the texts", peak_growth_megabytes(ours), "MB")
+    frame = " ".join(f"frame{i}" for i in range(40))  # of a chat's template, say
+    framed = {"web": [f"{frame} {text}" for text in documents]}
+    case = Case(run=lambda: contamination(framed, {"test": [f"{frame} {t}" for t in wanted]}, threads=1), items=n)
+    report.compare(f"{name}, all of one frame", {OURS: case}, unit="ns/document")
+
+
 def measure(report: Report) -> None:
-    """Measure near-duplicates."""
+    """Measure near-duplicates and contamination."""
     compare_with_peers(report, 2_000 if report.quick else 50_000)
+    look_for_tests(report, *((2_000, 500) if report.quick else (50_000, 10_000)))
     measure_growth(report, 10_000 if report.quick else 1_000_000)
 
 

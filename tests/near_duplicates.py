@@ -50,3 +50,23 @@ def edited_corpus(n: int, *, words: int = 120, copies: float = 0.25, edits: int 
         copy[random.choice(words, int(random.integers(0, edits + 1)), replace=False)] = random.integers(0, 5000)
         texts.append(copy)
     return [" ".join(f"w{word}" for word in texts[i]) for i in random.permutation(n)]
+
+
+def containment(inner: set[str], outer: set[str]) -> float:
+    return len(inner & outer) / len(inner) if inner else 0.0
+
+
+def best_containments(
+    sources: Sequence[Sequence[str]], evaluation: Sequence[str], **rule
+) -> list[tuple[float, tuple[int, int]]]:
+    """Return the largest containment of each evaluation document in any document, and (source, row) of the first."""
+    everything = [((i, row), shingles(text, **rule)) for i, part in enumerate(sources) for row, text in enumerate(part)]
+    found = []
+    for text in evaluation:
+        inner, best = shingles(text, **rule), (0.0, (-1, -1))
+        for place, outer in everything:
+            share = containment(inner, outer)
+            if share > best[0]:
+                best = (share, place)
+        found.append(best)
+    return found

@@ -1,8 +1,8 @@
-"""Shingles in Python, which the peers need, and the exact pairs of a corpus, which nobody may miss or invent."""
+"""Shingles in Python, which the peers need; exact pairs and containments, which nobody may miss or invent."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 SIZE = 5
 THRESHOLD = 0.8
@@ -25,3 +25,20 @@ def exact_pairs(documents: list[str]) -> set[tuple[int, int]]:
                 shared[j, i] += 1
             holders[shingle].append(i)
     return {(i, j) for (i, j), both in shared.items() if both / (len(sets[i]) + len(sets[j]) - both) >= THRESHOLD}
+
+
+def exact_containments(documents: list[str], tests: list[str]) -> list[float]:
+    """Return the largest share of each test's shingles that one document has, by an index of the tests' shingles."""
+    holders: dict[str, list[int]] = defaultdict(list)
+    sizes = []
+    for i, test in enumerate(tests):
+        own = set(shingles(test))
+        sizes.append(len(own))
+        for shingle in own:
+            holders[shingle].append(i)
+    most = [0] * len(tests)
+    for document in documents:
+        shared = Counter(i for shingle in set(shingles(document)) for i in holders.get(shingle, ()))
+        for i, count in shared.items():
+            most[i] = max(most[i], count)
+    return [count / size for count, size in zip(most, sizes, strict=True)]

@@ -13,5 +13,6 @@ void bind_pack(pybind11::module_& m);
 void bind_plan(pybind11::module_& m);
 void bind_bandit(pybind11::module_& m);
 void bind_minhash(pybind11::module_& m);
+void bind_containment(pybind11::module_& m);
 
 }  // namespace cuvee::bindings

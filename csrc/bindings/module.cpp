@@ -13,4 +13,5 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(), pybind11::multiple_inter
   cuvee::bindings::bind_plan(m);
   cuvee::bindings::bind_bandit(m);
   cuvee::bindings::bind_minhash(m);
+  cuvee::bindings::bind_containment(m);
 }

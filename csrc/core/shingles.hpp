@@ -37,6 +37,9 @@ class Shingler {
   /// The text that was taken apart last: lower-cased, words separated by one space.
   std::string_view normal() const { return {bytes_.data(), size_}; }
 
+  /// Words or characters of the text that was taken apart last, if it has any.
+  u64 units() const { return units_; }
+
  private:
   void normalise(const TextView& text);
   bool copy_ascii(const char* text, u64 length);

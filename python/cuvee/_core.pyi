@@ -298,3 +298,31 @@ def shared_hashes(
 
 def connected(pairs: NDArray[np.int64], *, n: int) -> NDArray[np.int64]:
     """Return for each of n texts the smallest that a chain of pairs links it to, shape (n,)."""
+
+@final
+class Containment:
+    """Evaluation documents whose shingles lie within documents that stream by, source by source.
+
+    `share` in (0, 1] is the least share of an evaluation document's distinct shingles that a document must have to
+    contain it. Evaluation documents are numbered as they are added.
+    """
+
+    def __init__(self, *, size: int, characters: bool, lowercase: bool, share: float, threads: int = 1) -> None: ...
+    def add(self, texts: list[str] | tuple[NDArray[np.uint8], NDArray[np.int64]], *, of_set: int) -> None:
+        """Add evaluation documents of a set; sets come in rising order, and all before the first source."""
+    def begin_source(self) -> None:
+        """Must be called before the documents of each source."""
+    def scan(
+        self, texts: list[str] | tuple[NDArray[np.uint8], NDArray[np.int64]], *, first: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Look through documents numbered from `first` on.
+
+        Returns (documents that contain any of a set, the first evaluation document of it that each contains, the share
+        of its shingles), each of shape (m,), by document and set.
+        """
+    def best(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """Return of each evaluation document, shape (n,): what one document shares at most, its own distinct shingles,
+        the first such document or -1, and whether a document of the source that was begun last contains it.
+        """
+    def is_short(self) -> NDArray[np.bool_]:
+        """Return which evaluation documents are shorter than a shingle, shape (n,)."""

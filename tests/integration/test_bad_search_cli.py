@@ -81,8 +81,13 @@ BAD = [
     (["--storage", "sqlite:///"], "--storage must be a file that all workers can open, but got 'sqlite:///'; name one"),
     (["--storage", "redis://host"], "--storage must be sqlite:///FILE.db, FILE.db, journal:FILE, FILE.log, or"),
     (["--write", "a.jsonl/out.json"], "--write must be in a folder that can be written to, but got 'a.jsonl/out.json'"),
-    (["--write", "mix.json"], "--write must be another file than those that are read, but got 'mix.json'"),
-    (["--write", "a.jsonl"], "--write must be another file than those that are read, but got 'a.jsonl'"),
+    (["--write", "mix.json"], "--write must be another file than the manifest, but got 'mix.json'"),
+    (["--write", "a.jsonl"], "--write must not replace data, but got 'a.jsonl' of source 'a'"),
+    (["--write", "quick.py"], "--write must be another file than the score, but got 'quick.py'"),
+    (["--write", "run/study.db"], "--write must be another file than the storage, but got 'run/study.db'"),
+    (["--write", "run/receipt.json"], "--write must be another file than the receipt, but got 'run/receipt.json'"),
+    (["--dataset-loader-fn", "load.py:rows", "--write", "load.py"],
+     "--write must be another file than the loader, but got 'load.py'"),
     (["--output-dir", "mix.json"], "--output-dir must be a folder, but got 'mix.json'"),
     (["--workers", "0"], '--workers must be an integer in 1..1024, but got "0"'),
 ]  # fmt: skip
@@ -105,6 +110,14 @@ def test_a_run_that_fails_says_that_the_search_can_go_on(folder: Path, capsys: p
     assert stopped.startswith("stopped after 0 of ")
     assert stopped.endswith("the same command goes on")
     assert "failing.py, line 2: score 'score' must return losses by name, but got ZeroDivisionError" in error
+
+
+def test_a_score_cannot_end_the_search_without_a_word(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "leaving.py").write_text("import sys\ndef score(weights, budget, seed):\n    sys.exit(0)\n")
+    assert main(arguments("--score", "leaving.py")) == 2
+    assert (
+        "leaving.py, line 3: score 'score' must return losses by name, but got SystemExit: 0" in capsys.readouterr().err
+    )
 
 
 def test_options_of_the_proxy_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,9 @@
-"""`cuvee dedup`: near-duplicates within and between the sources of a manifest, and evaluation sets."""
+"""`cuvee dedup`: near-duplicates within and between the sources of a manifest, and evaluation documents in them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -11,7 +11,7 @@ import typer
 
 from cuvee.errors import CuveeError, ManifestError
 
-from .inputs import LoaderOption, check_not_read, check_writable, integer, options_named, real, same_place
+from .inputs import LoaderOption, check_writable, files_of_code, integer, options_named, real
 from .output import console, print_json
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ EvaluationOption = Annotated[
     typer.Option(
         "--evaluation",
         metavar="NAME=PATH",
-        help="Evaluation set: what is like it in the sources goes; repeatable.",
+        help="Evaluation set: what is like it in the sources, or contains some of it, goes; repeatable.",
         show_default=False,
     ),
 ]
@@ -67,6 +67,15 @@ ThresholdOption = Annotated[
     float,
     typer.Option(
         "--threshold", metavar="J", parser=real(0.01, 1), help="Least Jaccard similarity of near-duplicates, 0.01..1."
+    ),
+]
+ContainmentOption = Annotated[
+    float,
+    typer.Option(
+        "--containment",
+        metavar="C",
+        parser=real(0.01, 1),
+        help="Least share of its shingles that a document must have to contain one of an evaluation set, 0.01..1.",
     ),
 ]
 ShingleOption = Annotated[
@@ -151,6 +160,7 @@ def dedup(
     *,
     evaluation: EvaluationOption = None,
     threshold: ThresholdOption = 0.8,
+    containment: ContainmentOption = 0.8,
     shingle: ShingleOption = "words",
     shingle_size: SizeOption = 5,
     case_sensitive: CaseOption = False,
@@ -167,7 +177,7 @@ def dedup(
     loader: LoaderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Find near-duplicates within and between sources, and what they share with evaluation sets.
+    """Find near-duplicates within and between sources, and what they share with or contain of evaluation sets.
 
     Example: cuvee dedup mix.json --evaluation test=test.jsonl --drop kept
     """
@@ -186,9 +196,8 @@ def dedup(
     )
     sets = _evaluation_sets(evaluation or [])
     document = load(manifest)
-    _check_outputs(output, drop, manifest, work_folder)
-    for path in _files(output, drop):
-        check_not_read(path, document, loader)
+    _check_outputs(output, drop, work_folder)
+    _check_replaced(document, output, drop, {"the manifest": manifest} | files_of_code(loader=loader))
     with options_named(_TYPED | {f"source {name!r}": f"--evaluation {name!r}" for name in sets}):
         found = _compared(
             document,
@@ -196,6 +205,7 @@ def dedup(
             rule=rule,
             keep=cast("Keep", keep),
             evaluation=sets,
+            containment=containment,
             column=column,
             engine=cast("Engine", engine),
             threads=threads,
@@ -236,15 +246,11 @@ def _evaluation_sets(given: Sequence[str]) -> dict[str, str]:
     return sets
 
 
-def _check_outputs(output: Path | None, drop: Path | None, manifest: Path, work_folder: Path | None) -> None:
+def _check_outputs(output: Path | None, drop: Path | None, work_folder: Path | None) -> None:
     if output is not None and (output.is_dir() or (output.exists() and not output.is_file())):
         raise CuveeError(f"--output must be a regular file, but got {str(output)!r}")
-    if output is not None and same_place(output, manifest):
-        raise CuveeError(f"--output must be another file than the manifest, but got {str(output)!r}")
     if drop is not None and drop.exists() and not drop.is_dir():
         raise CuveeError(f"--drop must be a folder, but got the file {str(drop)!r}")
-    if any(same_place(path, manifest) for path in _files(None, drop)):
-        raise CuveeError(f"--drop must be another folder than that of the manifest, but got {str(drop)!r}")
     if work_folder is not None and work_folder.exists() and not work_folder.is_dir():
         raise CuveeError(f"--work-folder must be a folder, but got the file {str(work_folder)!r}")
     if output is not None:
@@ -254,11 +260,18 @@ def _check_outputs(output: Path | None, drop: Path | None, manifest: Path, work_
             check_writable(folder, folder, option)
 
 
-def _files(output: Path | None, drop: Path | None) -> list[Path]:
-    """Return the files that will be written, but for the indexes."""
-    from cuvee.dedup.receipt import DROPPED, MANIFEST, RECEIPT
+def _check_replaced(document: Manifest, output: Path | None, drop: Path | None, read: Mapping[str, Path]) -> None:
+    """Check that no file to be written replaces one that is read, or another that is written."""
+    from cuvee.dedup.receipt import files_of_drop
+    from cuvee.manifest.outputs import check_output, same_place
 
-    return [path for path in (output, *(drop / name for name in (DROPPED, MANIFEST, RECEIPT) if drop)) if path]
+    written = files_of_drop(drop, [spec.name for spec in document.sources]) if drop is not None else []
+    if any(same_place(path, read["the manifest"]) for path in written):
+        raise CuveeError(f"--drop must be another folder than that of the manifest, but got {str(drop)!r}")
+    for path in written:
+        check_output(path, "--drop", document, read)
+    if output is not None:
+        check_output(output, "--output", document, dict(read) | {f"{path.name} of --drop": path for path in written})
 
 
 def _written(found: Deduplication, receipt: dict[str, Any], output: Path | None, drop: Path | None) -> list[Path]:

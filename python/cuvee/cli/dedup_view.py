@@ -1,4 +1,4 @@
-"""How near-duplicates look on a terminal: progress, what each source has, and what sources have in common."""
+"""How near-duplicates look on a terminal: progress, what each source has, what they share, what they contain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cuvee.dedup.comparison import Progress
 
-STAGES = {"sketches": "Reading documents", "pairs": "Verifying pairs"}
+STAGES = {"sketches": "Reading documents", "pairs": "Verifying pairs", "quotes": "Looking for tests"}
 COUNTS = {"documents": "documents", "alike": "near_duplicates", "copies": "exact_copies", "stay": "kept"}
 MOST_PAIRS = 20  # of sources, in the table of what they share; the receipt has all
 LEAST_NAME = 12  # columns of a terminal for a name; with fewer there is a block of lines in place of a row
@@ -50,7 +50,7 @@ def progress() -> Iterator[Progress | None]:
 
 
 def print_receipt(receipt: Mapping[str, Any], *, dropped: bool) -> None:
-    """Print what was found: a table of the sources, one of what they share, and what the columns count.
+    """Print what was found: tables of the sources, of what they share and contain, and what the columns count.
 
     Args:
         receipt: as `Deduplication.receipt` returns it.
@@ -65,6 +65,7 @@ def print_receipt(receipt: Mapping[str, Any], *, dropped: bool) -> None:
     rows = [(source["name"], *(number(source[key]) for key in COUNTS.values())) for source in sources]
     _print_table(out, ("source", *COUNTS), rows, ("total", *map(number, total.values())))
     _print_shared(out, receipt)
+    _print_contained(out, receipt)
     for label, text in _legend(receipt, total, dropped=dropped).items():
         print_wrapped(out, f"{label:11}", text)
     out.print()
@@ -94,13 +95,32 @@ def _legend(receipt: Mapping[str, Any], total: Mapping[str, int], *, dropped: bo
         f"either has, both have {rule['threshold']:.0%} or more",
         "copies": f"those of them whose text came before, in their source or an earlier one, {case} aside",
         "stay": f"all that are not alike, and of each cluster the {rule['keep']}"
-        + ("; none of a cluster that has a document of an evaluation set" if sets else ""),
+        + ("; none of a cluster that has a document of an evaluation set, and none that contains one" if sets else ""),
     }
+    legend |= _legend_of_contained(receipt, unit)
     if not dropped and total["kept"] < total["documents"]:
         staying = plural(total["kept"], "document")
         legend["next"] = f"the same command with --drop FOLDER writes a manifest of the {staying} that stay"
     if not receipt["pairs_complete"]:
         legend["note"] = "not every pair is counted: some documents have too many that are like them"
+    return legend
+
+
+def _legend_of_contained(receipt: Mapping[str, Any], unit: str) -> dict[str, str]:
+    rule, found = receipt["rule"], receipt["contamination"]
+    legend = {}
+    if any(map(any, found["containing"])):
+        legend["contained"] = (
+            f"documents of the set of whose runs of {rule['shingle_size']} {unit} one document of the source has "
+            f"{rule['containment']:.0%} or more, however long it is"
+        )
+    short = dict(zip(found["evaluation"], found["shorter_than_a_shingle"], strict=True))
+    listed = ", ".join(f"{count:,} of {name}" for name, count in short.items() if count)
+    if listed:
+        legend["short"] = (
+            f"tests of fewer than {rule['shingle_size']} {rule['shingle']} ({listed}): they are found only where a "
+            "whole document is one"
+        )
     return legend
 
 
@@ -123,6 +143,28 @@ def _print_shared(out: Console, receipt: Mapping[str, Any]) -> None:
         print_wrapped(out, "", f"and {plural(len(found) - MOST_PAIRS, 'pair')} with less, which --json has\n")
     if clean:
         print_wrapped(out, "", f"no document of a source is like one of {' or '.join(clean)}\n")
+
+
+def _print_contained(out: Console, receipt: Mapping[str, Any]) -> None:
+    """Print which sources have documents that contain some of an evaluation set, and of which sets that is not told."""
+    found, documents = receipt["contamination"], {source["name"]: source["documents"] for source in receipt["sources"]}
+    rows, met = [], set()
+    for i, source in enumerate(found["sources"]):
+        for j, name in enumerate(found["evaluation"]):
+            if found["containing"][i][j]:
+                met.add(name)
+                contained = found["contaminated"][i][j]
+                row = (source, name, _of(found["containing"][i][j], documents[source]), _of(contained, documents[name]))
+                rows.append((contained, row))
+    rows.sort(key=lambda pair: pair[0], reverse=True)
+    if rows:
+        out.print(Text("What they contain: documents of a source that have one of a set within them", "bold"))
+        _print_table(out, ("source", "set", "containing", "contained"), [row for _, row in rows[:MOST_PAIRS]], names=2)
+    if len(rows) > MOST_PAIRS:
+        print_wrapped(out, "", f"and {plural(len(rows) - MOST_PAIRS, 'pair')} with less, which --json has\n")
+    clean = [name for name in found["evaluation"] if name not in met]
+    if clean:
+        print_wrapped(out, "", f"no document of a source contains one of {' or '.join(clean)}\n")
 
 
 def _of(count: int, documents: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cuvee.errors import CuveeError, PlanError
+from cuvee.errors import CuveeError
 
 from .output import working
 
 if TYPE_CHECKING:
-    from cuvee import Manifest, Mixture
+    from cuvee import Mixture
     from cuvee.mixture.given import GivenMixture
 
 MOST_SHOWN = 1 << 20  # limits up to here are named by the last value they allow
@@ -165,13 +165,6 @@ EpochOption = Annotated[
 ]
 
 
-def same_place(one: Path, other: Path) -> bool:
-    """Tell whether two paths lead to the same file."""
-    if one.exists() and other.exists():
-        return one.samefile(other)
-    return os.path.realpath(one) == os.path.realpath(other)
-
-
 def check_writable(folder: Path, given: Path, option: str) -> None:
     """Raise unless files can be written to a folder, made if it is missing, as far as permissions tell."""
     place = folder.absolute()
@@ -181,20 +174,11 @@ def check_writable(folder: Path, given: Path, option: str) -> None:
         raise CuveeError(f"{option} must be in a folder that can be written to, but got {str(given)!r}")
 
 
-def check_not_read(output: Path, document: Manifest, loader: str | None) -> None:
-    """Raise if writing to `output` would replace a source, a file of a source's folder, or the loader."""
-    from cuvee.manifest import source_path
+def files_of_code(**references: str | None) -> dict[str, Path]:
+    """Return the files of `FILE.py[:function]`, by what they are: `loader="load.py:rows"` is that of the loader."""
+    from cuvee.manifest.outputs import code_file
 
-    for spec in document.sources:
-        source = Path(source_path(document, spec))
-        if same_place(output, source) or (output.exists() and Path(os.path.realpath(source)) in _folders(output)):
-            raise PlanError(f"--output must not replace data, but got {str(output)!r} of source {spec.name!r}")
-    if loader is not None and any(same_place(output, Path(name)) for name in (loader, loader.rpartition(":")[0])):
-        raise PlanError(f"--output must be another file than the loader, but got {str(output)!r}")
-
-
-def _folders(path: Path) -> Sequence[Path]:
-    return Path(os.path.realpath(path)).parents
+    return {f"the {what}": code_file(given) for what, given in references.items() if given is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,11 +213,12 @@ class MixtureInput:
             output: a file that will be written, and so must not be one that is read.
         """
         from cuvee import Mixture
+        from cuvee.manifest.outputs import check_output
         from cuvee.sources import load_function
 
         document = self._given().document()
         if output is not None:
-            check_not_read(output, document, self.loader)
+            check_output(output, "--output", document, files_of_code(loader=self.loader))
         with working(f"Opening {len(document.sources)} sources"):
             loader = load_function(self.loader) if self.loader is not None else None
             return Mixture.from_manifest(document, loader=loader, length_column=self.length_column)

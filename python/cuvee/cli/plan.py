@@ -20,7 +20,6 @@ from .inputs import (
     SamplesOption,
     SeedOption,
     SourceOption,
-    same_place,
 )
 from .output import console, print_json, working
 
@@ -79,6 +78,8 @@ def plan(
 
 
 def _check_output(output: Path | None, given: MixtureInput) -> None:
+    from cuvee.manifest.outputs import same_place
+
     if output is None:
         return
     if output.is_dir():

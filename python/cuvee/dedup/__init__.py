@@ -20,6 +20,7 @@ from typing import Any
 from ..checks import as_choice, as_int
 from ..errors import CuveeError
 from .comparison import Comparison, Corpus, Progress, default_threads
+from .containment import Contamination, as_share, contaminate
 from .local import compare
 from .result import Keep, NearDuplicates, Overlap, has_near_duplicate, near_duplicates_of, overlap_of
 from .rule import Rule, Shingle
@@ -27,9 +28,11 @@ from .texts import texts_of
 from .workspace import workspace
 
 __all__ = [
+    "Contamination",
     "NearDuplicates",
     "Overlap",
     "Rule",
+    "contamination",
     "estimate_near_duplicate_rate",
     "near_duplicates",
     "overlap_matrix",
@@ -178,14 +181,71 @@ def overlap_matrix(
         num_hashes=num_hashes,
         seed=seed,
     )
+    sets = {} if evaluation is None else evaluation
+    _check_names(sources, sets)
+    comparison, corpus = _compared({**sources, **sets}, rule, column=column, threads=threads)
+    return overlap_of(comparison, list(corpus.sources), corpus.starts)
+
+
+def contamination(
+    sources: Mapping[str, Iterable[Any]],
+    evaluation: Mapping[str, Iterable[Any]],
+    *,
+    threshold: float = 0.8,
+    shingle: Shingle = "words",
+    shingle_size: int = 5,
+    lowercase: bool = True,
+    column: str | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Contamination:
+    """Return which evaluation documents lie within documents of sources, however long these are.
+
+    Of each evaluation document: the largest share of its distinct shingles that any one document has, exactly, and the
+    first document that has it. Documents are read once, block by block: memory is that of the evaluation sets and of
+    what is found. The result does not depend on the number of threads.
+
+        >>> page = "Much else. " * 99 + "How many legs does a spider have? Eight, as all. " + "And more. " * 99
+        >>> found = contamination({"web": ["short", page]}, {"test": ["how many legs does a spider have?", "why?"]})
+        >>> found.containment["test"].tolist(), found.match["test"].tolist(), found.rows("web").tolist()
+        ([1.0, 0.0], [[0, 1], [-1, -1]], [1])
+
+    Args:
+        sources: name to documents; anything that `near_duplicates` takes.
+        evaluation: the same for evaluation sets.
+        threshold: least share of its shingles, in (0, 1], that a document must have to contain an evaluation document.
+        shingle: what a shingle is made of.
+        shingle_size: how many of these. An evaluation document that is shorter is one shingle, which only a whole
+            document is; an empty one is never contained.
+        lowercase: whether case is forgotten.
+        column: of datasets and rows.
+        threads: to work with.
+        progress: called with (stage, done, of how many).
+
+    Raises:
+        CuveeError: a setting is out of its range, or a name is given twice.
+        SourceError: a document is no string.
+    """
+    rule = Rule(shingle=shingle, shingle_size=shingle_size, lowercase=lowercase)
+    share, workers = as_share(threshold, "threshold"), default_threads(threads)
+    _check_names(sources, evaluation)
+    with workspace(None, None) as space:
+        documents, sets = (
+            Corpus(
+                {name: texts_of(texts, name=name, column=column, spool=space.folder) for name, texts in data.items()}
+            )
+            for data in (sources, evaluation)
+        )
+        return contaminate(documents, sets, rule, share=share, threads=workers, progress=progress)
+
+
+def _check_names(sources: Mapping[str, Any], evaluation: Mapping[str, Any]) -> None:
     for name, given in (("sources", sources), ("evaluation", evaluation)):
-        if given is not None and not isinstance(given, Mapping):
+        if not isinstance(given, Mapping):
             raise CuveeError(f"{name} must be a mapping of names to documents, but got a {type(given).__name__}")
-    twice = sorted(set(sources) & set(evaluation or {}))
+    twice = sorted(set(sources) & set(evaluation))
     if twice:
         raise CuveeError(f"evaluation must have other names than sources, but got {twice} in both")
-    comparison, corpus = _compared({**sources, **(evaluation or {})}, rule, column=column, threads=threads)
-    return overlap_of(comparison, list(corpus.sources), corpus.starts)
 
 
 def _compared(

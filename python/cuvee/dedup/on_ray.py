@@ -1,4 +1,4 @@
-"""The same comparison on a Ray cluster: sketches, bands and verification are Ray Data jobs."""
+"""The same on a Ray cluster: sketches, bands and verification are Ray Data jobs, the search for tests is tasks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from .. import _core
 from ..errors import CuveeError, SourceError
 from .comparison import FEW, LARGEST_BUCKET, Comparison, Corpus, Progress, candidates, jaccard, sketch_block
+from .containment import STAGE, Contamination, Part, index_of, look_through, merged
 from .rule import Rule
-from .texts import BLOCK
+from .texts import BLOCK, Texts
 
 Batch = Mapping[str, NDArray[Any]]
 _SLICE_BITS = 28  # of a band's 32-bit key: buckets whose leading bits are equal are worked on together
 _ENTRIES = 1 << 18  # documents of a band that are worked on together, at the least
 _PAIRS = 1 << 16  # pairs verified by one task
+_LOOKED_THROUGH = 1 << 18  # documents that one task looks through for evaluation documents
 
 
 def compare(corpus: Corpus, rule: Rule, *, progress: Progress | None = None) -> Comparison:
@@ -49,6 +51,46 @@ def compare(corpus: Corpus, rule: Rule, *, progress: Progress | None = None) -> 
         ray.init(logging_level=logging.ERROR, log_to_driver=False, include_dashboard=False)
     with _quiet(ray.data.DataContext.get_current()):
         return _Work(ray, corpus, rule, progress).comparison()
+
+
+def contaminate(
+    sources: Corpus, evaluation: Corpus, rule: Rule, *, share: float, progress: Progress | None = None
+) -> Contamination:
+    """Return how much of evaluation documents lies within documents of sources: the same as on one machine.
+
+    Each worker makes an index of the evaluation documents of its own, and looks through a stretch of a source.
+
+    Args:
+        sources: the documents.
+        evaluation: the sets.
+        rule: what shingles are.
+        share: least containment of what is contained.
+        progress: called with (stage, done, of how many).
+    """
+    import ray
+
+    index = index_of(evaluation, rule, share, 1)
+    wanted = ray.put(evaluation.sources)
+
+    @ray.remote
+    def find(texts: Texts, wanted: dict[str, Texts], rows: range, place: Any) -> Part:
+        return look_through(index_of(Corpus(wanted), rule, share, 1), texts, rows, **place)
+
+    found = []
+    for number, (name, texts) in enumerate(sources.sources.items() if len(evaluation) else ()):
+        here, start = ray.put(texts), int(sources.starts[number])
+        place = {"name": name, "source": number, "start": start}
+        for first in range(0, len(texts), _LOOKED_THROUGH):
+            rows = range(first, min(first + _LOOKED_THROUGH, len(texts)))
+            found.append((start + rows.stop, find.remote(here, wanted, rows, place)))
+
+    def parts() -> Iterator[Part]:
+        for done, part in found:
+            yield ray.get(part)
+            if progress is not None:
+                progress(STAGE, done, len(sources))
+
+    return merged(parts(), index, sources, evaluation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""Near-duplicates of a manifest's sources: the receipt, and a manifest over the rows that stay."""
+"""Near-duplicates of a manifest's sources, and evaluation documents in them: the receipt, and the rows that stay."""
 
 from __future__ import annotations
 
 import io
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -22,6 +23,7 @@ from ..manifest.locations import move_path
 from ..sources import fingerprint_of, open_source, open_sources
 from ..sources.loaders import Loader
 from .comparison import Comparison, Corpus, Progress, default_threads
+from .containment import Contamination, as_share, contaminate
 from .local import compare
 from .result import Keep, NearDuplicates, Overlap, has_near_duplicate, near_duplicates_of, overlap_of
 from .rule import Rule
@@ -29,7 +31,7 @@ from .texts import texts_of
 from .workspace import workspace
 
 Engine = Literal["local", "ray"]
-RECEIPT_VERSION = 1
+RECEIPT_VERSION = 2
 MANIFEST, DROPPED, RECEIPT = "mix.deduplicated.json", "dropped.jsonl", "receipt.json"  # beside the indexes
 _UNSAFE = '/\\:*?"<>|%'  # in a file's name, on one system or another
 
@@ -46,6 +48,8 @@ class Deduplication:
         fingerprints: content identity of each source and set.
         starts: int64[s + 1], where the documents of each begin.
         comparison: the verified pairs.
+        contamination: what documents of the sources contain of the evaluation sets.
+        containment: least share of its shingles that a document must have to contain one of an evaluation set.
     """
 
     manifest: Manifest
@@ -55,12 +59,27 @@ class Deduplication:
     fingerprints: Mapping[str, str | None]
     starts: NDArray[np.int64]
     comparison: Comparison
+    contamination: Contamination
+    containment: float
 
     @cached_property
     def found(self) -> NearDuplicates:
         """Pairs, clusters and survivors; of an evaluation set no document goes for one of a source."""
-        sources = len(self.manifest.sources)
-        return near_duplicates_of(self.comparison, self.keep, stay=int(self.starts[-1] - self.starts[sources]))
+        tested = int(self.starts[-1] - self.starts[len(self.manifest.sources)])
+        return near_duplicates_of(self.comparison, self.keep, stay=tested, unwanted=self.containing)
+
+    @cached_property
+    def containing(self) -> NDArray[np.bool_]:
+        """bool[n], which documents contain one of an evaluation set."""
+        flags = np.zeros(self.comparison.documents, bool)
+        source, row = self.contamination.quotes[:, :2].T
+        flags[self.starts[source] + row] = True
+        return flags
+
+    @cached_property
+    def kept(self) -> NDArray[np.bool_]:
+        """bool[n], which documents stay: survivors that contain none of an evaluation set."""
+        return np.asarray(self.found.kept & ~self.containing)
 
     @cached_property
     def overlap(self) -> Overlap:
@@ -70,7 +89,7 @@ class Deduplication:
     def kept_rows(self) -> dict[str, NDArray[np.int64]]:
         """Return the rows of each source that stay, rising."""
         return {
-            spec.name: np.flatnonzero(self.found.kept[self.starts[index] : self.starts[index + 1]])
+            spec.name: np.flatnonzero(self.kept[self.starts[index] : self.starts[index + 1]])
             for index, spec in enumerate(self.manifest.sources)
         }
 
@@ -80,7 +99,8 @@ class Deduplication:
         clusters = sorted((len(cluster) for cluster in self.found.clusters), reverse=True)
         return {
             "version": RECEIPT_VERSION,
-            "rule": asdict(self.rule) | {"bands": bands, "hashes_per_band": rows, "keep": self.keep},
+            "rule": asdict(self.rule)
+            | {"bands": bands, "hashes_per_band": rows, "keep": self.keep, "containment": self.containment},
             "missed_at_threshold": self.rule.missed(bands, rows),
             "sources": self._sources(),
             "documents": self.found.documents,
@@ -90,6 +110,7 @@ class Deduplication:
             "largest_clusters": clusters[:10],
             "near_duplicate_rate": self.found.rate,
             "overlap": {"names": list(self.overlap.names), "documents": self.overlap.counts.tolist()},
+            "contamination": self._contamination(),
             "result_hash": self._hash(),
         }
 
@@ -109,8 +130,8 @@ class Deduplication:
         for name, rows in kept.items():
             if len(rows) == 0:
                 raise CuveeError(
-                    f"source {name!r}: at least one row must stay, but all went for others that are like them; leave "
-                    'it out of the manifest, or keep the "first" where it comes before the others'
+                    f"source {name!r}: at least one row must stay, but all went for others that are like them or in "
+                    'them; leave it out of the manifest, or keep the "first" where it comes before the others'
                 )
         if any(spec.rows and self._index(spec).parent.resolve() == folder.resolve() for spec in self.manifest.sources):
             raise CuveeError(
@@ -118,7 +139,7 @@ class Deduplication:
             )
         specs = []
         for spec, rows in zip(self.manifest.sources, self._original(kept), strict=True):
-            name = f"{_file_name(spec.name)}.rows.npy"
+            name = _index_name(spec.name)
             content = io.BytesIO()
             np.save(content, rows)
             write_atomically(folder / name, content.getvalue())
@@ -130,30 +151,42 @@ class Deduplication:
         return target
 
     def dropped(self) -> Iterator[dict[str, Any]]:
-        """Yield each document that goes: its source and row, the one that stays for it, and what it is most like."""
-        names = list(self.fingerprints)
-        found = self.found
-        gone = np.flatnonzero(~found.kept)
+        """Yield each document that goes: its source and row, what stays for it, what it is most like or contains."""
+        found, (inside, share) = self.found, self._first_contained()
+        gone = np.flatnonzero(~self.kept[: self.starts[len(self.manifest.sources)]])
+        survivor = found.survivor[gone]
+        stays = np.where(inside[survivor] < 0, survivor, inside[survivor])  # of some clusters nothing does
+        numbers = (gone, stays, found.match[gone], found.match_similarity[gone], inside[gone], share[gone])
+        for document, kept, match, similarity, contains, containment in zip(
+            *(column.tolist() for column in numbers), strict=True
+        ):
+            line = self._place(document) | {"kept": self._place(kept)}
+            if match >= 0:
+                line["match"] = self._place(match) | {"similarity": similarity}
+            if contains >= 0:
+                line["contains"] = self._place(contains) | {"containment": containment}
+            yield line
 
-        def places(documents: NDArray[np.int64]) -> list[tuple[int, int]]:
-            source = np.searchsorted(self.starts, documents, side="right") - 1
-            return list(zip(source.tolist(), (documents - self.starts[source]).tolist(), strict=True))
+    def _first_contained(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the first evaluation document that each contains, int64[n], -1 for none, and its containment."""
+        first, share = np.full(self.comparison.documents, -1, np.int64), np.zeros(self.comparison.documents)
+        source, row, test, test_row = self.contamination.quotes[::-1].T  # of equal documents the last is written
+        documents = self.starts[source] + row
+        first[documents] = self.starts[len(self.manifest.sources) + test] + test_row
+        share[documents] = self.contamination.shares[::-1]
+        return first, share
 
-        lines = zip(
-            places(gone),
-            places(found.survivor[gone]),
-            places(found.match[gone]),
-            found.match_similarity[gone].tolist(),
-            strict=True,
-        )
-        for place, survivor, match, similarity in lines:
-            if place[0] < len(self.manifest.sources):
-                yield {
-                    "source": names[place[0]],
-                    "row": place[1],
-                    "kept": {"source": names[survivor[0]], "row": survivor[1]},
-                    "match": {"source": names[match[0]], "row": match[1], "similarity": similarity},
-                }
+    def _place(self, document: int) -> dict[str, Any]:
+        source = bisect_right(self._begins, document) - 1
+        return {"source": self._names[source], "row": document - self._begins[source]}
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return list(self.fingerprints)
+
+    @cached_property
+    def _begins(self) -> list[int]:
+        return [int(start) for start in self.starts]
 
     def _original(self, kept: Mapping[str, NDArray[np.int64]]) -> list[NDArray[np.int64]]:
         """Return the kept rows as numbers of the data, where the manifest had an index already."""
@@ -179,14 +212,30 @@ class Deduplication:
                 "documents": span.stop - span.start,
                 "near_duplicates": int(near[span].sum()),
                 "exact_copies": int(copies[span].sum()),
-                "kept": int(self.found.kept[span].sum()) if name not in self.evaluation else span.stop - span.start,
+                "containing": int(self.containing[span].sum()),
+                "kept": int(self.kept[span].sum()) if name not in self.evaluation else span.stop - span.start,
             })  # fmt: skip
         return described
 
+    def _contamination(self) -> dict[str, Any]:
+        found = self.contamination
+        return {
+            "sources": list(found.sources),
+            "evaluation": list(found.evaluation),
+            "contaminated": found.contaminated.tolist(),
+            "containing": found.containing.tolist(),
+            "shorter_than_a_shingle": [int(flags.sum()) for flags in found.short.values()],
+        }
+
     def _hash(self) -> str:
         digest = _core.Digest()
-        for part in (self.starts, self.found.survivor, self.found.match, self.found.pairs):
+        decided = self.contamination
+        for part in (self.starts, self.found.survivor, self.found.match, self.found.pairs, decided.quotes):
             digest.update(np.ascontiguousarray(part, "<i8").tobytes())
+        for name in decided.evaluation:
+            digest.update(np.ascontiguousarray(decided.match[name], "<i8").tobytes())
+            digest.update(np.ascontiguousarray(decided.containment[name], "<f8").tobytes())
+        digest.update(np.ascontiguousarray(decided.contaminated, "<i8").tobytes())
         return digest.hexdigest()
 
 
@@ -196,6 +245,7 @@ def deduplicate(
     rule: Rule,
     keep: Keep = "longest",
     evaluation: Mapping[str, str] | None = None,
+    containment: float = 0.8,
     column: str | None = None,
     loader: Callable[..., Any] | None = None,
     engine: Engine = "local",
@@ -204,14 +254,15 @@ def deduplicate(
     memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> Deduplication:
-    """Compare all documents of a manifest's sources, and of evaluation sets, with each other.
+    """Compare all documents of a manifest's sources and of evaluation sets, and look for the latter in the former.
 
     Args:
         manifest: whose sources are compared.
         rule: when two documents are near-duplicates.
         keep: which document of a cluster stays.
         evaluation: name to path of sets that training must not see: where one of their documents is in a cluster, all
-            of the sources go.
+            of the sources go, and so does every document that contains one of theirs.
+        containment: least share of its shingles, in (0, 1], that a document must have to contain one of them.
         column: that holds the documents; without one that of the form of rows.
         loader: applied to each source as it is opened.
         engine: "local", or "ray" for a cluster.
@@ -225,7 +276,7 @@ def deduplicate(
         CuveeError: a name is given twice, or the engine cannot be had.
         StateError: the work folder is that of other documents or settings.
     """
-    sets = dict(evaluation or {})
+    sets, share = dict(evaluation or {}), as_share(containment, "containment")
     twice = [spec.name for spec in manifest.sources if spec.name in sets]
     if twice:
         raise CuveeError(f"evaluation sets must have other names than sources, but got {twice} in both")
@@ -233,13 +284,17 @@ def deduplicate(
     data |= {name: open_source(path, name=name) for name, path in sets.items()}
     with workspace(work_folder, memory_limit) as space:
         corpus = Corpus({name: texts_of(rows, name=name, column=column) for name, rows in data.items()})
+        sources = Corpus({name: texts for name, texts in corpus.sources.items() if name not in sets})
+        tests = Corpus({name: texts for name, texts in corpus.sources.items() if name in sets})
         if engine == "ray":
             from . import on_ray
 
             comparison = on_ray.compare(corpus, rule, progress=progress)
+            found = on_ray.contaminate(sources, tests, rule, share=share, progress=progress)
         else:
             workers = default_threads(threads)
             comparison = compare(corpus, rule, workspace=space, threads=workers, progress=progress)
+            found = contaminate(sources, tests, rule, share=share, threads=workers, progress=progress)
     return Deduplication(
         manifest=manifest,
         evaluation=tuple(sets),
@@ -248,6 +303,8 @@ def deduplicate(
         fingerprints=_fingerprints(manifest, data, Loader.of(loader) if loader is not None else None),
         starts=corpus.starts,
         comparison=comparison,
+        contamination=found,
+        containment=share,
     )
 
 
@@ -271,6 +328,15 @@ def _with_sources(manifest: Manifest, specs: Sequence[SourceSpec], folder: Path)
     for source in document["sources"]:
         source["path"] = move_path(source["path"], manifest.folder, folder.resolve())
     return Manifest.model_validate(document, context={"folder": folder})
+
+
+def files_of_drop(folder: Path, names: Sequence[str]) -> list[Path]:
+    """Return the files that `write_kept` writes for sources of these names."""
+    return [folder / name for name in (MANIFEST, DROPPED, RECEIPT, *map(_index_name, names))]
+
+
+def _index_name(name: str) -> str:
+    return f"{_file_name(name)}.rows.npy"
 
 
 def _file_name(name: str) -> str:

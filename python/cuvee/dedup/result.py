@@ -83,19 +83,24 @@ class Overlap:
         return np.asarray(self.counts / np.maximum(self.documents, 1)[:, None])
 
 
-def near_duplicates_of(comparison: Comparison, keep: Keep, *, stay: int = 0) -> NearDuplicates:
+def near_duplicates_of(
+    comparison: Comparison, keep: Keep, *, stay: int = 0, unwanted: NDArray[np.bool_] | None = None
+) -> NearDuplicates:
     """Return pairs, clusters and survivors of a comparison.
 
     Args:
         comparison: the verified pairs.
         keep: which document of a cluster stays: the one of most shingles, or the first.
         stay: number of documents at the end, those of evaluation sets, of which one stays wherever a cluster has any.
+        unwanted: bool[n], documents of which one stays only where a cluster has no others.
     """
     n = comparison.documents
     copies = np.flatnonzero(comparison.first != np.arange(n))
     links = np.concatenate([comparison.pairs, np.stack([comparison.first[copies], copies], axis=1)])
     root = _core.connected(np.ascontiguousarray(links), n=n)
-    survivor = _survivors(comparison, root, keep, n - stay)
+    last = np.zeros(n, np.int8) if unwanted is None else unwanted.astype(np.int8)
+    last[n - stay :] = -1
+    survivor = _survivors(comparison, root, keep, last)
     match, match_similarity = _matches(comparison, survivor)
     pairs, similarity, listed = _listed_pairs(comparison)
     return NearDuplicates(
@@ -148,17 +153,18 @@ def overlap_of(comparison: Comparison, names: Sequence[str], starts: NDArray[np.
     return Overlap(names=tuple(names), documents=np.diff(starts), counts=counts)
 
 
-def _survivors(comparison: Comparison, root: NDArray[np.int64], keep: Keep, staying: int) -> NDArray[np.int64]:
-    """Return the survivor of each document's cluster; by content alone where the longest stays."""
+def _survivors(
+    comparison: Comparison, root: NDArray[np.int64], keep: Keep, last: NDArray[np.int8]
+) -> NDArray[np.int64]:
+    """Return the survivor of each document's cluster, one of least `last`; by content alone where the longest stays."""
     sizes = np.bincount(root, minlength=len(root))
     members = np.flatnonzero(sizes[root] > 1)
     members = members[np.argsort(root[members], kind="stable")]  # rising in each cluster
-    goes = members < staying
     if keep == "longest":
         low, high = comparison.digests[members, 0], comparison.digests[members, 1]
-        best = _least_of_each(root[members], goes, -comparison.shingles[members], high, low)
+        best = _least_of_each(root[members], last[members], -comparison.shingles[members], high, low)
     else:
-        best = _least_of_each(root[members], goes)
+        best = _least_of_each(root[members], last[members])
     chosen = np.arange(len(root))
     chosen[root[members[best]]] = members[best]
     return chosen[root]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -10,7 +9,8 @@ from pathlib import Path
 
 from ..cache import write_atomically
 from ..errors import CuveeError
-from ..manifest import Manifest, load, source_path
+from ..manifest import Manifest, load
+from ..manifest.outputs import check_output, code_file
 from .from_manifest import ManifestSearch
 from .launch import Desk, Watch, make_runs
 from .learned import check_learnable, write_learned
@@ -52,7 +52,21 @@ class Command:
             raise CuveeError(f"--output-dir must be a folder, but got {str(self.folder)!r}")
         if self.write is not None:
             check_learnable(self.manifest)
-            _check_not_read(self.write, self.search.manifest, self.manifest)
+            self._check_write(self.write)
+
+    def _check_write(self, write: Path) -> None:
+        """Raise if writing the manifest would replace what is read, or what the search leaves."""
+        if write.is_dir():
+            raise CuveeError(f"--write must be a file, but got the folder {str(write)!r}")
+        code = {"the score": self.search.score, "the loader": self.search.loader}
+        others = {what: code_file(given) for what, given in code.items() if given is not None}
+        others |= {"the receipt": self.folder / RECEIPT, "the report": self.folder / REPORT}
+        check_output(
+            write,
+            "--write",
+            self.manifest,
+            others | {"the manifest": self.search.manifest, "the storage": Path(self.place)},
+        )
 
     @property
     def folder(self) -> Path:
@@ -102,16 +116,3 @@ class Command:
             unit = "tokens" if self.search.score is None else None  # the proxy's shares are of tokens
             files["manifest"] = write_learned(self.manifest, weights, self.write, unit=unit)
         return files
-
-
-def _check_not_read(write: Path, path: Path, manifest: Manifest) -> None:
-    """Check that writing to a file replaces none that is read.
-
-    Raises:
-        CuveeError: it would.
-    """
-    read = [path, *(Path(source_path(manifest, spec)) for spec in manifest.sources)]
-    if any(os.path.realpath(write) == os.path.realpath(each) for each in read):
-        raise CuveeError(f"--write must be another file than those that are read, but got {str(write)!r}")
-    if write.is_dir():
-        raise CuveeError(f"--write must be a file, but got the folder {str(write)!r}")

@@ -132,11 +132,6 @@ def check_unused(option: str, folder: Path) -> None:
         )
 
 
-def same_place(one: Path, other: Path) -> bool:
-    """Tell whether two paths lead to the same place, there or not."""
-    return os.path.realpath(one) == os.path.realpath(other)
-
-
 def is_folder(path: str) -> bool:
     """Tell whether there is a folder at a path, whatever the path is like."""
     return os.path.isdir(os.path.expanduser(path))  # noqa: PTH111, PTH112  (Path's fail for odd names)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from ..bandits import BANDITS, make_bandit
 from ..errors import CuveeError
+from ..manifest.outputs import same_place
 from ..mixture import Exhaustion
 from ..mixture.given import GivenMixture
 from ..online.setup import Online
@@ -25,7 +26,6 @@ from .run_folder import (
     is_folder,
     new_run_folder,
     run_of,
-    same_place,
 )
 
 TINY = "tiny"

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from ..errors import ManifestError, SourceError
 from ..manifest import Manifest, SourceSpec
 from ..manifest.locations import resolve_path
+from ..manifest.outputs import same_place
 from ..manifest.policies import WeightPolicy
 from ..mixture import Exhaustion, Mixture, Source, Stage, Unit
 from ..mixture.opening import content_of, weighted
 from ..sources import load_function, open_sources
 from ..sources.loaders import Loader
 from ..sources.schemas import Rows
-from .run_folder import same_place
 from .settings import TrainSettings
 
 SINGLE = "dataset"  # not the file's name: the order depends on a source's name, and a renamed file is the same data
