@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from cuvee.search.receipt import Receipt
@@ -34,6 +39,13 @@ def score(weights, budget, seed):
         time.sleep(0.01)
     return SCORED(weights, budget, seed)
 """
+DIVERGING = """
+SCORED = score
+
+def score(weights, budget, seed):
+    losses = SCORED(weights, budget, seed)
+    return losses | {"b": float("nan")} if weights["a"] > LIMIT else losses
+"""
 FAILING = "def score(weights, budget, seed):\n    raise ZeroDivisionError('no card')\n"
 MIX = {
     "version": 1,
@@ -54,6 +66,9 @@ def write_folder(folder: Path) -> None:
     (folder / "quick.py").write_text(f"PAUSE = 0\n{SCORE}")
     (folder / "slow.py").write_text(f"PAUSE = 0.4\n{SCORE}")
     (folder / "meeting.py").write_text(f"PAUSE = 0\n{SCORE}{MEETING}")
+    (folder / "diverging.py").write_text(f"PAUSE, LIMIT = 0, 0.5\n{SCORE}{DIVERGING}")
+    (folder / "slow_diverging.py").write_text(f"PAUSE, LIMIT = 0.4, 0.5\n{SCORE}{DIVERGING}")
+    (folder / "always.py").write_text(f"PAUSE, LIMIT = 0, -1\n{SCORE}{DIVERGING}")
     (folder / "failing.py").write_text(FAILING)
 
 
@@ -70,3 +85,24 @@ def receipt_in(folder: Path) -> Receipt:
 def begun(folder: Path) -> Counter[str]:
     """Return how often each run was begun."""
     return Counter((folder / "begun").read_text().splitlines())
+
+
+def bare(receipt: Receipt) -> list[tuple]:
+    return [(run.kind, run.number, run.weights, run.losses, run.training_seed) for run in receipt.runs]
+
+
+def start(*more: str, score: str = "slow.py", budget: int = 24) -> subprocess.Popen[str]:
+    """Start a search in a process of its own."""
+    code = f"import sys; from cuvee.cli import main; sys.exit(main({arguments(*more, score=score, budget=budget)!r}))"
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment,
+    )  # fmt: skip
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)

@@ -60,7 +60,8 @@ void sketch(std::span<const TextView> texts, ShingleRule rule, Bands bands, u64 
   CUVEE_EXPECTS(bands.count >= 1 && bands.rows >= 1, std::invalid_argument,
                 "bands and rows must be at least 1, but got ", bands.count, " and ", bands.rows);
   CUVEE_EXPECTS(out.keys.size() == n * bands.count && out.digests.size() == 2 * n && out.counts.size() == n,
-                std::invalid_argument, "keys, digests and counts must be of ", n, " documents");
+                std::invalid_argument, "keys, digests and counts must have ", n * bands.count, ", ", 2 * n, " and ", n,
+                " entries, but got ", out.keys.size(), ", ", out.digests.size(), " and ", out.counts.size());
   const MinHash minhash(bands.count * bands.rows, seed);
   split_over_threads(n, threads, [&](u32, u64 first, u64 last) {
     Shingler shingler(rule);
@@ -81,11 +82,14 @@ void sketch(std::span<const TextView> texts, ShingleRule rule, Bands bands, u64 
 
 void shingle_sets(std::span<const TextView> texts, ShingleRule rule, u32 threads, std::span<const i64> starts,
                   std::span<u64> hashes, std::span<i64> sizes) {
-  CUVEE_EXPECTS(sizes.size() == texts.size() && starts.size() == texts.size() + 1, std::invalid_argument,
-                "starts must have one entry more than the ", texts.size(), " texts, but got ", starts.size());
-  CUVEE_EXPECTS(
-      starts.front() >= 0 && std::ranges::is_sorted(starts) && std::cmp_less_equal(starts.back(), hashes.size()),
-      std::out_of_range, "starts must rise from 0 to at most ", hashes.size());
+  CUVEE_EXPECTS(sizes.size() == texts.size(), std::invalid_argument, "sizes must be of ", texts.size(),
+                " texts, but got ", sizes.size());
+  CUVEE_EXPECTS(starts.size() == texts.size() + 1, std::invalid_argument, "starts must have one entry more than the ",
+                texts.size(), " texts, but got ", starts.size());
+  const auto fall = std::ranges::is_sorted_until(starts);
+  CUVEE_EXPECTS(fall == starts.end(), std::out_of_range, "starts must rise, but got ", *(fall - 1), " before ", *fall);
+  CUVEE_EXPECTS(starts.front() >= 0 && std::cmp_less_equal(starts.back(), hashes.size()), std::out_of_range,
+                "starts must be in 0..", hashes.size(), ", but got ", starts.front(), " to ", starts.back());
   split_over_threads(texts.size(), threads, [&](u32, u64 first, u64 last) {
     Shingler shingler(rule);
     for (u64 i = first; i < last; ++i) {
@@ -135,8 +139,10 @@ i64 count_shared(std::span<const u64> a, std::span<const u64> b) {
 }  // namespace
 
 void shared_hashes(const SetsView& sets, std::span<const i64> pairs, u32 threads, std::span<i64> shared) {
-  CUVEE_EXPECTS(pairs.size() == 2 * shared.size() && sets.starts.size() == sets.sizes.size(), std::invalid_argument,
-                "pairs must be two sets for each of ", shared.size(), ", but got ", pairs.size());
+  CUVEE_EXPECTS(pairs.size() == 2 * shared.size(), std::invalid_argument, "pairs must be two sets for each of ",
+                shared.size(), ", but got ", pairs.size());
+  CUVEE_EXPECTS(sets.starts.size() == sets.sizes.size(), std::invalid_argument, "sizes must be of ", sets.starts.size(),
+                " sets, but got ", sets.sizes.size());
   const auto set = [&](i64 which) {
     CUVEE_EXPECTS(which >= 0 && std::cmp_less(which, sets.starts.size()), std::out_of_range, "a set must be in 0..",
                   static_cast<i64>(sets.starts.size()) - 1, ", but got ", which);

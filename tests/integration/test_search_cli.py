@@ -8,10 +8,8 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,7 @@ from cuvee import manifest
 from cuvee.cli import main
 from cuvee.search.receipt import Receipt
 from cuvee.search.storage import open_storage
-from searches import MIX, ROWS, SCORE, arguments, begun, receipt_in, write_folder
+from searches import MIX, ROWS, SCORE, arguments, bare, begun, receipt_in, start, wait_for, write_folder
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "search.md"
@@ -36,27 +34,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     write_folder(tmp_path)
     return tmp_path
-
-
-def bare(receipt: Receipt) -> list[tuple]:
-    return [(run.kind, run.number, run.weights, run.losses, run.training_seed) for run in receipt.runs]
-
-
-def start(*more: str, score: str = "slow.py", budget: int = 24) -> subprocess.Popen[str]:
-    """Start a search in a process of its own."""
-    code = f"import sys; from cuvee.cli import main; sys.exit(main({arguments(*more, score=score, budget=budget)!r}))"
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=environment,
-    )  # fmt: skip
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
 
 
 def test_a_search_writes_a_manifest_that_keeps_all_but_the_weights(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuvee.errors import CuveeError, MixtureError
+from cuvee.errors import CuveeError, MixtureError, StateError
 from cuvee.search import Receipt, Space, search
 
 NAMES = ("a", "b", "c")
@@ -41,14 +41,11 @@ def searched(score: Any, **settings: Any) -> Receipt:
 @pytest.mark.parametrize(
     ("loss", "shown"),
     [
-        (math.nan, "nan"),
-        (-math.inf, "-inf"),
         ("1.5", "'1.5'"),
         (True, "True"),
         (None, "None"),
         (1j, "1j"),
         (np.ones(2), "array"),
-        (10**400, "1000"),
     ],
 )
 def test_losses_must_be_numbers(loss: object, shown: str) -> None:
@@ -56,9 +53,10 @@ def test_losses_must_be_numbers(loss: object, shown: str) -> None:
         searched(lambda weights, budget, seed: dict.fromkeys(weights, loss))
 
 
-def test_losses_beyond_all_reason_are_told() -> None:
-    with pytest.raises(MixtureError, match=r"loss of 'a' must be at most 1e\+30 in size, but got 1e\+300"):
-        searched(lambda weights, budget, seed: dict.fromkeys(weights, 1e300))
+@pytest.mark.parametrize("loss", [math.nan, -math.inf, 1e300, 10**400])
+def test_losses_that_are_never_finite_are_told(loss: float) -> None:
+    with pytest.raises(StateError, match=r"losses must be finite in one run of the first round at least, but got 1"):
+        searched(lambda weights, budget, seed: dict.fromkeys(weights, loss))
 
 
 @pytest.mark.parametrize("method", ["auto", "bandit", "doremi"])
@@ -136,13 +134,13 @@ def test_many_scores_must_answer_with_many(answer: object) -> None:
         searched(Many())
 
 
-@pytest.mark.parametrize("answer", [None, 3.0, "x", [[1.0, 2.0]], [["x"] * 3], [[math.inf] * 3], [[1e300] * 3]])
+@pytest.mark.parametrize("answer", [None, 3.0, "x", [[1.0, 2.0]], [["x"] * 3], [[[[1.0] * 3]]]])
 def test_evaluated_losses_must_be_a_table(answer: object) -> None:
     class Evaluates:
         def evaluate(self, weights: np.ndarray, **seeds: Any) -> Any:
             return answer
 
-    with pytest.raises(CuveeError, match=r"losses of runs 0 to 0 must be finite, .* of shape"):
+    with pytest.raises(CuveeError, match=r"losses of runs 0 to 0 must be numbers, of shape \(1, 3\), but got"):
         searched(Evaluates())
 
 

@@ -90,7 +90,10 @@ def test_a_study_is_not_gone_on_with_for_another_run(manifest: Path, tmp_path: P
     plans = [
         ManifestSearch(manifest=manifest, budget=4, proxy_steps=10, target_rows=n).plan() for n in (None, 900, 901)
     ]
-    plans[1].open(storage, "study")
+    study = plans[1].open(storage, "study")
+    study.trials.plan(plans[1].course.due([]))
+    assert study.trials.claim(study.slots()[0], study.worker)
+    assert study.trials.finish(study.slots()[0], np.ones(len(plans[1].losses)), seconds=0.1)
     plans[1].open(storage, "study")
     for other in (plans[0], plans[2]):
         with pytest.raises(StateError, match="proxy settings"):

@@ -120,6 +120,22 @@ def test_losses_that_are_no_numbers_leave_a_page(tmp_path: Path) -> None:
     assert None in page.figures["runs"]["data"][0]["y"]
 
 
+def test_runs_that_diverged_are_drawn_apart_and_no_law_is_fitted_to_them() -> None:
+    receipt = receipt_of()
+    bad = [replace(run, measured=(math.nan,) * 3, curve=((math.nan,) * 3,) * len(PARTS), diverged=True)
+           if run.number % 5 == 1 and run.kind == "search" else run for run in receipt.runs]  # fmt: skip
+    runs = [replace(run, measured=run.measured or run.losses) for run in bad]
+    extrapolation = Extrapolation(steps=100, target_steps=1600)
+    laws = law_pictures(replace(receipt, runs=tuple(runs)), extrapolation)
+    page = Page(page_of(replace(receipt, runs=tuple(bad)), "mine", laws))
+    drawn = {trace["name"]: trace["x"] for trace in page.figures["runs"]["data"]}
+    assert drawn["diverged, at the worst loss of the others"] == [1, 6, 11, 16, 21]
+    assert not {1, 6, 11, 16, 21} & {*drawn["whole run"], *drawn["part of a run"]}
+    assert page.text.count("diverged") > 5
+    assert [row[0] for picture in laws if picture.key == "law" for row in picture.rows][:3] == ["0", "2", "3"]
+    assert "nan" not in page.text
+
+
 @pytest.mark.parametrize("count", [2, 3, 4, MOST_AXES + 20])
 def test_pictures_are_right_for_any_number_of_domains(count: int) -> None:
     receipt = receipt_of(tuple(f"d{number}" for number in range(count)))

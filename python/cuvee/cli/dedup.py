@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from cuvee.dedup.rule import Shingle
     from cuvee.manifest import Manifest
 
+LONGEST_NAME = 237  # bytes of a file's, which gets 18 more while it is written, of 255
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _TYPED = {  # how errors call what was given -> how it was given
     "the column of documents": "--column",
@@ -28,6 +30,8 @@ _TYPED = {  # how errors call what was given -> how it was given
     "work folder must": "--work-folder must",
     "engine ray": "--engine ray",
     "folder must not be that of indexes": "--drop must not be the folder of indexes",
+    "folder must not hold": "--drop must not hold",
+    "folder must have a file": "--drop must have a file",
     'keep the "first"': "take --keep first",
     "loader must": "--dataset-loader-fn must",
 }
@@ -197,7 +201,8 @@ def dedup(
     sets = _evaluation_sets(evaluation or [])
     document = load(manifest)
     _check_outputs(output, drop, work_folder)
-    _check_replaced(document, output, drop, {"the manifest": manifest} | files_of_code(loader=loader))
+    read = {"the manifest": manifest} | {f"evaluation set {name!r}": Path(path) for name, path in sets.items()}
+    _check_replaced(document, output, drop, read | files_of_code(loader=loader))
     with options_named(_TYPED | {f"source {name!r}": f"--evaluation {name!r}" for name in sets}):
         found = _compared(
             document,
@@ -220,6 +225,8 @@ def dedup(
     print_receipt(receipt, dropped=drop is not None)
     for path in written:
         console().print(f"Written to {path}", soft_wrap=True)
+    if drop is not None and loader is not None:
+        console().print(f"Use it with --dataset-loader-fn {loader}, whose rows it numbers", soft_wrap=True)
 
 
 def _compared(document: Manifest, loader: str | None, **settings: Any) -> Deduplication:
@@ -235,11 +242,14 @@ def _compared(document: Manifest, loader: str | None, **settings: Any) -> Dedupl
 
 
 def _evaluation_sets(given: Sequence[str]) -> dict[str, str]:
+    from cuvee.checks import as_name
+
     sets: dict[str, str] = {}
     for text in given:
         name, equals, path = text.partition("=")
         if not (name and equals and path):
             raise ManifestError(f"--evaluation must be NAME=PATH, but got {text!r}")
+        as_name(name, ManifestError, of="--evaluation")
         if name in sets:
             raise ManifestError(f"--evaluation must name each set once, but got {name!r} twice")
         sets[name] = path
@@ -253,6 +263,11 @@ def _check_outputs(output: Path | None, drop: Path | None, work_folder: Path | N
         raise CuveeError(f"--drop must be a folder, but got the file {str(drop)!r}")
     if work_folder is not None and work_folder.exists() and not work_folder.is_dir():
         raise CuveeError(f"--work-folder must be a folder, but got the file {str(work_folder)!r}")
+    for path, option in ((output, "--output"), (drop, "--drop"), (work_folder, "--work-folder")):
+        if path is not None and any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
+            raise CuveeError(f"{option} must have names of at most {LONGEST_NAME} bytes, but got {str(path)!r}")
+    if output is not None and work_folder is not None and work_folder.resolve() in output.resolve().parents:
+        raise CuveeError(f"--output must not be in --work-folder, but got {str(output)!r}; name another file")
     if output is not None:
         check_writable(output.parent, output, "--output")
     for folder, option in ((drop, "--drop"), (work_folder, "--work-folder")):
@@ -262,7 +277,7 @@ def _check_outputs(output: Path | None, drop: Path | None, work_folder: Path | N
 
 def _check_replaced(document: Manifest, output: Path | None, drop: Path | None, read: Mapping[str, Path]) -> None:
     """Check that no file to be written replaces one that is read, or another that is written."""
-    from cuvee.dedup.receipt import files_of_drop
+    from cuvee.dedup.drop import check_folder, files_of_drop
     from cuvee.manifest.outputs import check_output, same_place
 
     written = files_of_drop(drop, [spec.name for spec in document.sources]) if drop is not None else []
@@ -270,6 +285,9 @@ def _check_replaced(document: Manifest, output: Path | None, drop: Path | None, 
         raise CuveeError(f"--drop must be another folder than that of the manifest, but got {str(drop)!r}")
     for path in written:
         check_output(path, "--drop", document, read)
+    if drop is not None:
+        with options_named(_TYPED):
+            check_folder(drop, document)
     if output is not None:
         check_output(output, "--output", document, dict(read) | {f"{path.name} of --drop": path for path in written})
 
@@ -280,9 +298,9 @@ def _written(found: Deduplication, receipt: dict[str, Any], output: Path | None,
     from cuvee.cache import write_atomically
 
     written = []
-    if drop is not None:
-        written.append(found.write_kept(drop))
-    if output is not None:
+    if output is not None:  # first, as of some sources nothing may stay
         write_atomically(output, (json.dumps(receipt, indent=2) + "\n").encode())
         written.append(output)
+    if drop is not None:
+        written.append(found.write_kept(drop))
     return written

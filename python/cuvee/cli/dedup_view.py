@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from .output import console, number, percent, plural, print_wrapped, working
+from .output import console, number, percent, plural, print_wrapped, printable, working
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 STAGES = {"sketches": "Reading documents", "pairs": "Verifying pairs", "quotes": "Looking for tests"}
 COUNTS = {"documents": "documents", "alike": "near_duplicates", "copies": "exact_copies", "stay": "kept"}
 MOST_PAIRS = 20  # of sources, in the table of what they share; the receipt has all
+MOST_NAMES = 5  # of sources whose documents are in the same column
 LEAST_NAME = 12  # columns of a terminal for a name; with fewer there is a block of lines in place of a row
 
 
@@ -60,7 +61,7 @@ def print_receipt(receipt: Mapping[str, Any], *, dropped: bool) -> None:
     sources = [source for source in receipt["sources"] if not source["evaluation"]]
     total = {key: sum(source[key] for source in sources) for key in COUNTS.values()}
     out.print()
-    out.print(Text(_title(sources, total), "bold"))
+    out.print(Text(_title(receipt, sources, total), "bold"))
     out.print(_found(receipt))
     rows = [(source["name"], *(number(source[key]) for key in COUNTS.values())) for source in sources]
     _print_table(out, ("source", *COUNTS), rows, ("total", *map(number, total.values())))
@@ -71,10 +72,9 @@ def print_receipt(receipt: Mapping[str, Any], *, dropped: bool) -> None:
     out.print()
 
 
-def _title(sources: Sequence[Mapping[str, Any]], total: Mapping[str, int]) -> str:
-    share = total["near_duplicates"] / max(total["documents"], 1)
+def _title(receipt: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], total: Mapping[str, int]) -> str:
     held = f"{plural(total['documents'], 'document')} of {plural(len(sources), 'source')}"
-    return f"{held}: {percent(share)} are like another one"
+    return f"{held}: {percent(receipt['near_duplicate_rate'])} are like another one"
 
 
 def _found(receipt: Mapping[str, Any]) -> str:
@@ -97,13 +97,32 @@ def _legend(receipt: Mapping[str, Any], total: Mapping[str, int], *, dropped: bo
         "stay": f"all that are not alike, and of each cluster the {rule['keep']}"
         + ("; none of a cluster that has a document of an evaluation set, and none that contains one" if sets else ""),
     }
-    legend |= _legend_of_contained(receipt, unit)
+    legend |= _legend_of_columns(receipt["sources"]) | _legend_of_contained(receipt, unit)
     if not dropped and total["kept"] < total["documents"]:
         staying = plural(total["kept"], "document")
         legend["next"] = f"the same command with --drop FOLDER writes a manifest of the {staying} that stay"
     if not receipt["pairs_complete"]:
         legend["note"] = "not every pair is counted: some documents have too many that are like them"
     return legend
+
+
+def _legend_of_columns(sources: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return which columns were read, unless they are those of one form of rows throughout."""
+    from cuvee.dedup.texts import FORMS
+
+    names: dict[tuple[str, ...], list[str]] = {}
+    for source in sources:
+        names.setdefault(tuple(source["columns"]), []).append(source["name"])
+    if len(names) == 1 and names.keys() <= set(FORMS):
+        return {}
+    read = [f"{' and '.join(columns)} of {_some(of)}" for columns, of in names.items()]
+    return {"columns": printable(f"what is compared: {'; '.join(read)}")}
+
+
+def _some(names: Sequence[str]) -> str:
+    left = len(names) - MOST_NAMES + 1
+    shown = [*names[: MOST_NAMES - 1], f"{left} more"] if left > 1 else list(names)
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def _legend_of_contained(receipt: Mapping[str, Any], unit: str) -> dict[str, str]:

@@ -134,7 +134,13 @@ ManifestArgument = Annotated[
 ]
 ManifestOption = Annotated[Path | None, _option("--manifest", "PATH", "The same as MANIFEST.")]
 BudgetOption = Annotated[
-    int, _option("--budget", "N", "Whole proxy runs to spend, the audit included; 4 or more.", integer(2, 10**6))
+    int,
+    _option(
+        "--budget",
+        "N",
+        "Whole proxy runs to spend, the audit included; 4 or more. More go on with a search.",
+        integer(2, 10**6),
+    ),
 ]
 ProxyOption = Annotated[str, _option("--proxy", "NAME", "Model to train on mixtures: tiny.  [default: tiny]")]
 StepsOption = Annotated[
@@ -285,7 +291,7 @@ def _search(command: Command) -> None:
     plan: SearchPlan | None = None
     try:
         with working("Opening sources"):
-            plan = command.plan()
+            plan = command.plan().at(command.desk.storage, command.name)
         with progress(plan) as watch:
             runs = command.run(plan, watch)
         with working("Asking again with other samples of the runs"):

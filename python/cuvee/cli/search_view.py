@@ -65,7 +65,8 @@ def _lines(err: Console, plan: SearchPlan) -> Callable[[Sequence[Slot]], None]:
 
 
 def _phase(slots: Sequence[Slot]) -> str:
-    return "Auditing" if any(slot.planned.kind == "audit" for slot in slots) else "Searching"
+    last = max(slots, key=lambda slot: slot.planned.round, default=None)
+    return "Auditing" if last is not None and last.planned.kind == "audit" else "Searching"
 
 
 def _spent(slots: Sequence[Slot]) -> float:
@@ -84,10 +85,12 @@ def _done(plan: SearchPlan, slots: Sequence[Slot]) -> str:
     whole = [
         math.fsum(weight * loss for weight, loss in zip(plan.target_weights, slot.losses, strict=True))
         for slot in slots
-        if slot.state == "done" and slot.planned.kind == "search" and slot.planned.fidelity == 1
+        if slot.state == "done" and slot.planned.kind == "search" and slot.planned.fidelity == 1 and not slot.diverged
     ]
     best = f", lowest loss {min(whole):.4f}" if whole else ""
-    return f"{_spent(slots):.4g} of {plan.budget} runs{best}"
+    bad = sum(slot.diverged and not slot.planned.known for slot in slots)
+    diverged = f", {bad} diverged" if bad else ""
+    return f"{_spent(slots):.4g} of {plan.budget} runs{best}{diverged}"
 
 
 def print_stopped(command: Command, plan: SearchPlan | None) -> None:
@@ -136,6 +139,8 @@ def _worse(receipt: Receipt) -> str:
     """Return which losses the recommended mixture makes worse, though their mean may be better."""
     found = []
     for one in receipt.comparisons:
+        if one.diverged:  # stand-ins say nothing of single losses
+            continue
         gains = zip(receipt.targets, one.by_target, strict=True)
         worse = ", ".join(f"{name} by {-gain:.4f}" for name, gain in gains if gain < 0)
         found += [f"than {one.other}: {worse}"] if worse else []

@@ -15,16 +15,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
-from ..checks import as_choice, as_int
+from ..checks import as_choice, as_int, as_name
 from ..errors import CuveeError
-from .comparison import Comparison, Corpus, Progress, default_threads
+from .comparison import Comparison, Corpus, Progress, as_progress, default_threads
 from .containment import Contamination, as_share, contaminate
 from .local import compare
 from .result import Keep, NearDuplicates, Overlap, has_near_duplicate, near_duplicates_of, overlap_of
 from .rule import Rule, Shingle
-from .texts import texts_of
+from .texts import has_columns, texts_of
 from .workspace import workspace
 
 __all__ = [
@@ -106,8 +107,8 @@ def near_duplicates(
         lowercase: whether case is forgotten.
         num_hashes: entries of a MinHash signature; see `Rule.bands`.
         seed: of the MinHash.
-        keep: which document of a cluster stays: the "longest", in shingles, which no order of the documents changes
-            (of equal texts the first); or the "first".
+        keep: which document of a cluster stays: the "longest", in shingles with repeats, which no order of the
+            documents changes (of equal texts the first); or the "first".
         column: of a dataset or rows.
         threads: to work with; None is all cores this process may use.
         work_folder: folder for files, from which a comparison that was stopped goes on. None is a temporary one.
@@ -170,7 +171,7 @@ def overlap_matrix(
         threads: to work with.
 
     Raises:
-        CuveeError: a setting is out of its range, or a name is given twice.
+        CuveeError: a setting is out of its range, a name is none or given twice, or there is nothing to compare.
         SourceError: a document is no string.
     """
     rule = Rule(
@@ -183,6 +184,8 @@ def overlap_matrix(
     )
     sets = {} if evaluation is None else evaluation
     _check_names(sources, sets)
+    if not sources and evaluation is None:
+        raise CuveeError("sources must have documents of at least one source, but got {}")
     comparison, corpus = _compared({**sources, **sets}, rule, column=column, threads=threads)
     return overlap_of(comparison, list(corpus.sources), corpus.starts)
 
@@ -228,14 +231,11 @@ def contamination(
     """
     rule = Rule(shingle=shingle, shingle_size=shingle_size, lowercase=lowercase)
     share, workers = as_share(threshold, "threshold"), default_threads(threads)
+    as_progress(progress)
     _check_names(sources, evaluation)
+    _check_column(column, [*sources.values(), *evaluation.values()])
     with workspace(None, None) as space:
-        documents, sets = (
-            Corpus(
-                {name: texts_of(texts, name=name, column=column, spool=space.folder) for name, texts in data.items()}
-            )
-            for data in (sources, evaluation)
-        )
+        documents, sets = (_corpus(data, column, space.folder) for data in (sources, evaluation))
         return contaminate(documents, sets, rule, share=share, threads=workers, progress=progress)
 
 
@@ -243,9 +243,21 @@ def _check_names(sources: Mapping[str, Any], evaluation: Mapping[str, Any]) -> N
     for name, given in (("sources", sources), ("evaluation", evaluation)):
         if not isinstance(given, Mapping):
             raise CuveeError(f"{name} must be a mapping of names to documents, but got a {type(given).__name__}")
+    for given, what in ((sources, "source"), (evaluation, "evaluation set")):
+        for name in given:
+            as_name(name, CuveeError, of=what)
     twice = sorted(set(sources) & set(evaluation))
     if twice:
         raise CuveeError(f"evaluation must have other names than sources, but got {twice} in both")
+
+
+def _check_column(column: str | None, data: Iterable[Any]) -> None:
+    if column is not None and not any(map(has_columns, data)):
+        raise CuveeError(f"column must be left out where documents are strings and not rows, but got {column!r}")
+
+
+def _corpus(data: Mapping[str, Any], column: str | None, spool: Path | None) -> Corpus:
+    return Corpus({name: texts_of(texts, name=name, column=column, spool=spool) for name, texts in data.items()})
 
 
 def _compared(
@@ -261,7 +273,8 @@ def _compared(
     if memory is not None:
         as_int(memory, "memory_limit", 0, 2**63, CuveeError)
     workers = default_threads(threads)
+    as_progress(progress)
+    _check_column(column, data.values())
     with workspace(folder, memory) as space:
-        spool = None if space.keeps else space.folder  # nothing goes on from a stream
-        corpus = Corpus({name: texts_of(texts, name=name, column=column, spool=spool) for name, texts in data.items()})
+        corpus = _corpus(data, column, None if space.keeps else space.folder)  # nothing goes on from a stream
         return compare(corpus, rule, workspace=space, threads=workers, progress=progress), corpus

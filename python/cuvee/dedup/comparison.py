@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
-from ..errors import SourceError
+from ..errors import CuveeError, SourceError
 from .rule import Rule
 from .texts import BLOCK, Block, Texts, refuse_block
 
@@ -105,12 +105,20 @@ def jaccard(shared: NDArray[np.int64], one: NDArray[np.int64], other: NDArray[np
     return shared / (one + other - shared)
 
 
+def as_progress(progress: Progress | None) -> Progress:
+    """Return what is to be called with progress: nothing much where nobody asked for it."""
+    if progress is None:
+        return lambda *_: None
+    if not callable(progress):
+        raise CuveeError(f"progress must be callable with (stage, done, of how many), but got {progress!r}")
+    return progress
+
+
 def default_threads(threads: int | None) -> int:
     """Return the number of threads: of those this process may use where none was given."""
     import os
 
     from ..checks import as_int
-    from ..errors import CuveeError
 
     if threads is not None:
         return as_int(threads, "threads", 1, 1025, CuveeError)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .. import _core
 from ..errors import SourceError
-from .comparison import Comparison, Corpus, Progress, candidates, jaccard, sketch_block
+from .comparison import Comparison, Corpus, Progress, as_progress, candidates, jaccard, sketch_block
 from .rule import Rule
 from .texts import BLOCK
 from .workspace import Workspace
@@ -43,7 +43,7 @@ class _Work:
         self, corpus: Corpus, rule: Rule, workspace: Workspace, threads: int, progress: Progress | None
     ) -> None:
         self._corpus, self._rule, self._space, self._threads = corpus, rule, workspace, threads
-        self._tell: Progress = progress or (lambda *_: None)
+        self._tell: Progress = as_progress(progress)
 
     def comparison(self) -> Comparison:
         if self._space.keeps:

@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 
 from .. import _core
 from ..errors import CuveeError, SourceError
-from .comparison import FEW, LARGEST_BUCKET, Comparison, Corpus, Progress, candidates, jaccard, sketch_block
+from .comparison import (
+    FEW,
+    LARGEST_BUCKET,
+    Comparison,
+    Corpus,
+    Progress,
+    as_progress,
+    candidates,
+    jaccard,
+    sketch_block,
+)
 from .containment import STAGE, Contamination, Part, index_of, look_through, merged
 from .rule import Rule
 from .texts import BLOCK, Texts
@@ -111,7 +121,7 @@ class _Shared:
 class _Work:
     def __init__(self, ray: Any, corpus: Corpus, rule: Rule, progress: Progress | None) -> None:
         self._ray, self._corpus, self._rule = ray, corpus, rule
-        self._tell: Progress = progress or (lambda *_: None)
+        self._tell: Progress = as_progress(progress)
         self._shared = _Shared(
             rule, tuple(corpus.sources), corpus.starts, tuple(ray.put(texts) for texts in corpus.sources.values())
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,14 +15,16 @@ from numpy.typing import NDArray
 
 from .. import _core
 from ..cache import write_atomically
-from ..checks import canonical_json
+from ..checks import as_name, canonical_json
 from ..errors import CuveeError
 from ..manifest import Manifest, SourceSpec, dump
 from ..manifest.locations import move_path
 from ..sources import fingerprint_of, open_source, open_sources
+from ..sources.kept import Index, read_index
 from ..sources.loaders import Loader
 from .comparison import Comparison, Corpus, Progress, default_threads
 from .containment import Contamination, as_share, contaminate
+from .drop import DROPPED, MANIFEST, RECEIPT, check_folder, index_names, index_of
 from .local import compare
 from .result import Keep, NearDuplicates, Overlap, has_near_duplicate, near_duplicates_of, overlap_of
 from .rule import Rule
@@ -32,8 +33,6 @@ from .workspace import workspace
 
 Engine = Literal["local", "ray"]
 RECEIPT_VERSION = 2
-MANIFEST, DROPPED, RECEIPT = "mix.deduplicated.json", "dropped.jsonl", "receipt.json"  # beside the indexes
-_UNSAFE = '/\\:*?"<>|%'  # in a file's name, on one system or another
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +44,9 @@ class Deduplication:
         evaluation: names of the evaluation sets, which come after the sources.
         rule: when two documents are near-duplicates.
         keep: which document of a cluster stays.
+        loaded: whether a loader function made the rows of the sources.
         fingerprints: content identity of each source and set.
+        columns: which columns of each were read.
         starts: int64[s + 1], where the documents of each begin.
         comparison: the verified pairs.
         contamination: what documents of the sources contain of the evaluation sets.
@@ -56,7 +57,9 @@ class Deduplication:
     evaluation: tuple[str, ...]
     rule: Rule
     keep: Keep
+    loaded: bool
     fingerprints: Mapping[str, str | None]
+    columns: Mapping[str, tuple[str, ...]]
     starts: NDArray[np.int64]
     comparison: Comparison
     contamination: Contamination
@@ -86,6 +89,12 @@ class Deduplication:
         """How much of each source and evaluation set is in each other one."""
         return overlap_of(self.comparison, list(self.fingerprints), self.starts)
 
+    @property
+    def rate(self) -> float:
+        """Share of the sources' documents that have a near-duplicate, there or in an evaluation set, 0..1."""
+        end = int(self.starts[len(self.manifest.sources)])
+        return int(has_near_duplicate(self.comparison)[:end].sum()) / max(end, 1)
+
     def kept_rows(self) -> dict[str, NDArray[np.int64]]:
         """Return the rows of each source that stay, rising."""
         return {
@@ -108,7 +117,7 @@ class Deduplication:
             "pairs_complete": self.found.complete,
             "clusters": len(clusters),
             "largest_clusters": clusters[:10],
-            "near_duplicate_rate": self.found.rate,
+            "near_duplicate_rate": self.rate,
             "overlap": {"names": list(self.overlap.names), "documents": self.overlap.counts.tolist()},
             "contamination": self._contamination(),
             "result_hash": self._hash(),
@@ -124,25 +133,20 @@ class Deduplication:
             The manifest's path.
 
         Raises:
-            CuveeError: nothing would be left of a source, or the folder holds indexes that the manifest names.
+            CuveeError: nothing would be left of a source, or something would be lost in the folder.
         """
-        kept = self.kept_rows()
-        for name, rows in kept.items():
+        kept, sources = self.kept_rows(), self.manifest.sources
+        for number, (name, rows) in enumerate(kept.items()):
             if len(rows) == 0:
                 raise CuveeError(
                     f"source {name!r}: at least one row must stay, but all went for others that are like them or in "
-                    'them; leave it out of the manifest, or keep the "first" where it comes before the others'
+                    f"them; leave it out of the manifest{self._cure(number)}"
                 )
-        if any(spec.rows and self._index(spec).parent.resolve() == folder.resolve() for spec in self.manifest.sources):
-            raise CuveeError(
-                f"folder must not be that of indexes which are read, but got {str(folder)!r}; name another"
-            )
+        check_folder(folder, self.manifest)
+        indexes = [self._index(spec, kept[spec.name], number) for number, spec in enumerate(sources)]
         specs = []
-        for spec, rows in zip(self.manifest.sources, self._original(kept), strict=True):
-            name = _index_name(spec.name)
-            content = io.BytesIO()
-            np.save(content, rows)
-            write_atomically(folder / name, content.getvalue())
+        for spec, index, name in zip(sources, indexes, index_names(list(kept)), strict=True):
+            write_atomically(folder / name, index.content())
             specs.append(spec.model_copy(update={"rows": name}))
         write_atomically(folder / DROPPED, b"".join(canonical_json(line) + b"\n" for line in self.dropped()))
         write_atomically(folder / RECEIPT, (json.dumps(self.receipt(), indent=2) + "\n").encode())
@@ -188,16 +192,22 @@ class Deduplication:
     def _begins(self) -> list[int]:
         return [int(start) for start in self.starts]
 
-    def _original(self, kept: Mapping[str, NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-        """Return the kept rows as numbers of the data, where the manifest had an index already."""
-        found = []
-        for spec in self.manifest.sources:
-            rows = kept[spec.name]
-            found.append(rows if spec.rows is None else np.load(self._index(spec))[rows])
-        return found
+    def _cure(self, number: int) -> str:
+        """Return what else than to leave it out lets rows of a source stay; nothing where all are for a test set."""
+        span = slice(int(self.starts[number]), int(self.starts[number + 1]))
+        tested = self.found.survivor[span] >= self.starts[len(self.manifest.sources)]
+        if bool(np.all(self.containing[span] | tested)):
+            return ""
+        if self.keep == "first":
+            return ", or name it before the others"
+        return ', or keep the "first" where it comes before the others'
 
-    def _index(self, spec: SourceSpec) -> Path:
-        return self.manifest.folder / Path(str(spec.rows)).expanduser()
+    def _index(self, spec: SourceSpec, kept: NDArray[np.int64], number: int) -> Index:
+        """Return the kept rows as numbers of the data, where the manifest had an index already."""
+        if spec.rows is None:
+            return Index(rows=kept, size=int(self.starts[number + 1] - self.starts[number]), loaded=self.loaded)
+        before = read_index(index_of(spec, self.manifest), name=spec.name)
+        return Index(rows=before.rows[kept], size=before.size, loaded=self.loaded)
 
     def _sources(self) -> list[dict[str, Any]]:
         near = has_near_duplicate(self.comparison)
@@ -209,6 +219,7 @@ class Deduplication:
                 "name": name,
                 "evaluation": name in self.evaluation,
                 "fingerprint": fingerprint,
+                "columns": list(self.columns[name]),
                 "documents": span.stop - span.start,
                 "near_duplicates": int(near[span].sum()),
                 "exact_copies": int(copies[span].sum()),
@@ -280,6 +291,8 @@ def deduplicate(
     twice = [spec.name for spec in manifest.sources if spec.name in sets]
     if twice:
         raise CuveeError(f"evaluation sets must have other names than sources, but got {twice} in both")
+    for name in sets:
+        as_name(name, CuveeError, of="evaluation set")
     data = dict(open_sources(manifest.sources, loader=loader, folder=manifest.folder, alike=False))
     data |= {name: open_source(path, name=name) for name, path in sets.items()}
     with workspace(work_folder, memory_limit) as space:
@@ -300,6 +313,8 @@ def deduplicate(
         evaluation=tuple(sets),
         rule=rule,
         keep=keep,
+        loaded=loader is not None,
+        columns={name: texts.columns for name, texts in corpus.sources.items()},
         fingerprints=_fingerprints(manifest, data, Loader.of(loader) if loader is not None else None),
         starts=corpus.starts,
         comparison=comparison,
@@ -328,18 +343,3 @@ def _with_sources(manifest: Manifest, specs: Sequence[SourceSpec], folder: Path)
     for source in document["sources"]:
         source["path"] = move_path(source["path"], manifest.folder, folder.resolve())
     return Manifest.model_validate(document, context={"folder": folder})
-
-
-def files_of_drop(folder: Path, names: Sequence[str]) -> list[Path]:
-    """Return the files that `write_kept` writes for sources of these names."""
-    return [folder / name for name in (MANIFEST, DROPPED, RECEIPT, *map(_index_name, names))]
-
-
-def _index_name(name: str) -> str:
-    return f"{_file_name(name)}.rows.npy"
-
-
-def _file_name(name: str) -> str:
-    """Return a source's name as one of a file: what a file system may refuse is written %XX, as in URLs."""
-    escaped = "".join(f"%{ord(char):02X}" if char in _UNSAFE else char for char in name)
-    return escaped if not escaped.startswith(".") else f"%2E{escaped[1:]}"

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import canonical_json
 from ..errors import SourceError
 from ..sources.fingerprint import arrow_kind, fingerprint_of
 from ..sources.schemas import Rows, check_column, columns_of
@@ -17,11 +18,13 @@ from ..sources.schemas import Rows, check_column, columns_of
 Packed = tuple[NDArray[np.uint8], NDArray[np.int64]]  # UTF-8 bytes, and where each text begins and the last one ends
 Block = list[str] | Packed  # what the core reads
 BLOCK = 8192  # documents read at a time
-_PARTS = (("text",), ("messages",), ("prompt", "response"))  # columns of the forms of rows that training reads
+FORMS = (("text",), ("messages",), ("prompt", "response"))  # columns of the forms of rows that training reads
 
 
 class Texts(Protocol):
-    """Documents by number."""
+    """Documents by number, of some columns where they are in any."""
+
+    columns: tuple[str, ...]
 
     def __len__(self) -> int: ...
     def at(self, rows: range | NDArray[np.int64]) -> Block:
@@ -62,12 +65,25 @@ def texts_of(data: object, *, name: str, column: str | None = None, spool: Path 
     raise SourceError(f"source {name!r}: documents must be in a list, dataset or stream, but got {type(data).__name__}")
 
 
+def has_columns(data: object) -> bool:
+    """Tell whether a column of it can be named: of strings in a list, Arrow array or stream none can."""
+    if arrow_kind(data) is not None or isinstance(data, str | bytes | Mapping):  # the latter are refused otherwise
+        return True
+    if _is_arrow_array(data) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        return not isinstance(data, Iterable)
+    if isinstance(data, Sequence):
+        return len(data) == 0 or isinstance(data[0], Mapping)
+    return len(rows := cast(Rows, data)) == 0 or columns_of(rows) is not None
+
+
 def _holds_texts(data: Sequence[Any]) -> bool:
     return len(data) == 0 or not isinstance(data[0], Mapping)
 
 
 class ListTexts:
     """Strings in a list or tuple."""
+
+    columns: tuple[str, ...] = ()
 
     def __init__(self, name: str, data: Sequence[str]) -> None:
         self._name = name
@@ -96,12 +112,19 @@ class ArrowTexts:
         size: number of documents.
         read: returns the Arrow array of a range, or of some rows.
         content: whose fingerprint is the identity.
+        columns: that the array is.
     """
 
     def __init__(
-        self, name: str, size: int, read: Callable[[range | NDArray[np.int64]], Any], content: object | None
+        self,
+        name: str,
+        size: int,
+        read: Callable[[range | NDArray[np.int64]], Any],
+        content: object | None,
+        columns: Sequence[str] = (),
     ) -> None:
         self._name, self._size, self._read, self._content = name, size, read, content
+        self.columns = tuple(columns)
 
     def __len__(self) -> int:
         return self._size
@@ -119,7 +142,7 @@ class RowTexts:
     """Documents put together from map-style rows."""
 
     def __init__(self, name: str, data: Rows, columns: Sequence[str]) -> None:
-        self._name, self._data, self._columns = name, data, tuple(columns)
+        self._name, self._data, self.columns = name, data, tuple(columns)
 
     def __len__(self) -> int:
         return len(self._data)
@@ -128,15 +151,17 @@ class RowTexts:
         """Return some documents, in the order asked for."""
         wanted = list(rows) if isinstance(rows, range) else rows.tolist()
         if arrow_kind(self._data) == "dataset":
-            table = cast(Any, self._data).select_columns(list(self._columns)).with_format(None)[wanted]
-            found = [list(values) for values in zip(*(table[column] for column in self._columns), strict=True)]
+            table = cast(Any, self._data).select_columns(list(self.columns)).with_format(None)[wanted]
+            found = [list(values) for values in zip(*(table[column] for column in self.columns), strict=True)]
         else:
-            found = [[self._value(row, column) for column in self._columns] for row in wanted]
+            found = [[self._value(row, column) for column in self.columns] for row in wanted]
         return [self._text(parts, row) for parts, row in zip(found, wanted, strict=True)]
 
     def identity(self) -> str | None:
-        """Return the content identity of the rows."""
-        return fingerprint_of(self._data)
+        """Return the content identity of the rows, and which of their columns are read."""
+        data = cast(Any, self._data)
+        content = fingerprint_of(data.select_columns(list(self.columns)) if arrow_kind(data) == "dataset" else data)
+        return None if content is None else canonical_json([content, *self.columns]).decode()
 
     def _value(self, row: int, column: str) -> object:
         content = self._data[row]
@@ -163,6 +188,8 @@ def _strings_of(part: object) -> Iterable[object]:
 
 class SpooledTexts:
     """Strings of a stream, kept in a file: read once, then by number."""
+
+    columns: tuple[str, ...] = ()
 
     def __init__(self, name: str, stream: Iterable[Any], folder: Path | None) -> None:
         if folder is None:
@@ -267,14 +294,14 @@ def _of_arrow(data: object, name: str, column: str | None) -> Texts:
             raise SourceError(f"source {name!r}: a table must be given as one of its columns of texts")
         return RowTexts(name, cast(Rows, data), columns)
     if arrow_kind(data) == "table":
-        return ArrowTexts(name, len(table), _array_reader(table.column(columns[0])), table.select(columns))
+        return ArrowTexts(name, len(table), _array_reader(table.column(columns[0])), table.select(columns), columns)
     view = table.select_columns(columns)
     arrow = view.with_format("arrow")
 
     def read(rows: range | NDArray[np.int64]) -> Any:
         return arrow[rows.start : rows.stop].column(0) if isinstance(rows, range) else arrow[rows].column(0)
 
-    return ArrowTexts(name, len(view), read, view)
+    return ArrowTexts(name, len(view), read, view, columns)
 
 
 def _of_rows(data: Rows, name: str, column: str | None) -> Texts:
@@ -294,7 +321,7 @@ def _columns(data: Rows, name: str, column: str | None) -> list[str]:
     if column is not None:
         check_column(column, known, where=f"source {name!r}", what="the column of documents")
         return [column]
-    for parts in _PARTS:
+    for parts in FORMS:
         if set(parts) <= known.keys():
             return list(parts)
     texts = [key for key, (kind, _) in known.items() if kind == "text"]

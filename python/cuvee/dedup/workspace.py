@@ -120,6 +120,8 @@ def workspace(folder: str | os.PathLike[str] | None, memory: int | None) -> Iter
     Raises:
         StateError: the folder is none, or cannot be made.
     """
+    if folder is not None and not isinstance(folder, str | os.PathLike):
+        raise StateError(f"work folder must be a path, but got {folder!r}")
     limit = _free_memory() // 2 if memory is None else memory
     if folder is not None:
         try:

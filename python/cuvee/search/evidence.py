@@ -11,7 +11,7 @@ import numpy as np
 from .methods import Recommendation
 from .plan import SearchPlan
 from .receipt import F64, LEVEL, RECOMMENDED, Receipt, Run
-from .score import HasRemarks
+from .score import LARGEST, HasRemarks
 from .trials import Slot
 
 RESAMPLES = 20
@@ -32,12 +32,11 @@ def receipt_of(plan: SearchPlan, slots: Sequence[Slot], *, resamples: int | None
     if resamples is None:
         resamples = FEW_RESAMPLES.get(plan.method, RESAMPLES)
     done = [slot for slot in slots if slot.state == "done"]
-    recommended = plan.course.recommendation(slot.run() for slot in done if slot.planned.kind == "search")
-    weights = _audited(slots, recommended)
-    told = [slot.run() for slot in done]
-    if plan.course.extrapolate is not None:
-        told = list(plan.course.extrapolate(told))
+    last = plan.course.last_audit(slots)
+    told = plan.course.told(slot.run() if slot in last else _earlier(slot.run()) for slot in done)
     searched = [run for run in told if run.kind == "search"]
+    recommended = plan.course.recommendation(searched)
+    weights = _audited(last, recommended)
     made = [run for run, slot in zip(told, done, strict=True) if not slot.planned.known]
     low, high = interval_of(plan, searched, weights, resamples) if searched and resamples else ((), ())
     return Receipt(
@@ -53,7 +52,7 @@ def receipt_of(plan: SearchPlan, slots: Sequence[Slot], *, resamples: int | None
         predicted_sd=float(recommended.sd),
         target_steps=plan.target_steps or 0,
         fingerprint=str(plan.about.get("fingerprint", "")),
-        remarks=tuple(_remarks(plan, weights)),
+        remarks=(*_of_diverged(made), *_of_earlier(plan, made), *_remarks(plan, weights)),
     )
 
 
@@ -74,7 +73,7 @@ def interval_of(
     Returns:
         Lower and upper ends at level 0.9, K of each.
     """
-    rng, course = np.random.default_rng([plan.seed, INTERVAL_SEED]), replace(plan.course, extrapolate=None)
+    rng, course = np.random.default_rng([plan.seed, INTERVAL_SEED]), plan.course
     found = [weights]
     for _ in range(resamples):
         drawn = sorted(rng.integers(len(runs), size=len(runs)).tolist())
@@ -92,6 +91,30 @@ def _audited(slots: Sequence[Slot], recommended: Recommendation) -> F64:
         if slot.planned.arm == RECOMMENDED:
             return np.array(slot.planned.weights)
     return np.asarray(recommended.weights, dtype=np.float64)
+
+
+def _of_diverged(made: Sequence[Run]) -> list[str]:
+    """Return how many runs diverged, and what stands in their place; nothing if none did."""
+    counted = []
+    for kind in ("search", "audit", "earlier audit"):
+        bad = [run.diverged for run in made if run.kind == kind]
+        counted += [f"{sum(bad)} of {len(bad)} runs of the {kind}"] if any(bad) else []
+    why = f"a loss was not finite, or beyond {LARGEST:g}"
+    instead = "For each target the worst loss of the other runs stands in the place of theirs."
+    return [f"{' and '.join(counted)} diverged: {why}. {instead}"] if counted else []
+
+
+def _earlier(run: Run) -> Run:
+    """Return a run as one of an earlier audit, if it is of an audit at all."""
+    return replace(run, kind="earlier audit") if run.kind == "audit" else run
+
+
+def _of_earlier(plan: SearchPlan, made: Sequence[Run]) -> list[str]:
+    """Return what became of the audits of smaller budgets; nothing if there were none."""
+    count = sum(run.kind == "earlier audit" for run in made)
+    budgets = " and ".join(map(str, plan.earlier))
+    said = f"{count} runs are of the audit at a budget of {budgets}: they are paid for, and no part of the verdict."
+    return [said] if count else []
 
 
 def _remarks(plan: SearchPlan, weights: F64) -> list[str]:

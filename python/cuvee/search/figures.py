@@ -41,11 +41,14 @@ class Picture:
 def loss_picture(receipt: Receipt) -> Picture:
     """Return the loss over the runs of the search, and the lowest of whole runs so far."""
     runs = list(receipt.of_kind("search"))
-    whole = [run for run in runs if run.fidelity == 1]
-    parts = [run for run in runs if run.fidelity < 1]
+    sound, bad = [run for run in runs if not run.diverged], [run for run in runs if run.diverged]
+    whole = [run for run in sound if run.fidelity == 1]
+    parts = [run for run in sound if run.fidelity < 1]
     traces = [_points(receipt, whole, "whole run", "@s0", "circle")]
     if parts:
         traces.append(_points(receipt, parts, "part of a run", "@muted", "circle-open"))
+    if bad:
+        traces.append(_points(receipt, bad, "diverged, at the worst loss of the others", "@muted", "x"))
     losses = np.array([receipt.loss(run) for run in whole])
     if len(losses):
         traces.append(
@@ -65,8 +68,13 @@ def loss_picture(receipt: Receipt) -> Picture:
         note="Filled: whole runs. Open: runs cut short, whose losses are higher. Line: the lowest so far.",
         figure={"data": traces, "layout": layout_of("run", "nats", [-0.5, max(len(runs), 1) - 0.5])},
         headings=("run", "part", "loss"),
-        rows=[(str(run.number), f"{run.fidelity:.4g}", f"{receipt.loss(run):.4f}") for run in runs],
+        rows=[(str(run.number), f"{run.fidelity:.4g}", _shown(receipt, run)) for run in runs],
     )
+
+
+def _shown(receipt: Receipt, run: Run) -> str:
+    """Return the loss of a run as it is read: a run that diverged has none."""
+    return "diverged" if run.diverged else f"{receipt.loss(run):.4f}"
 
 
 def audit_picture(receipt: Receipt) -> Picture | None:
@@ -157,7 +165,7 @@ def mixtures_picture(receipt: Receipt, others: Mapping[str, F64]) -> Picture:
         figure={"data": data, "layout": layout},
         headings=("run", "loss", *(receipt.names[domain] for domain in shown)),
         rows=[
-            (str(run.number), f"{receipt.loss(run):.4f}", *(f"{run.weights[domain]:.2%}" for domain in shown))
+            (str(run.number), _shown(receipt, run), *(f"{run.weights[domain]:.2%}" for domain in shown))
             for run in order
         ],
     )
@@ -201,9 +209,7 @@ def triangle_picture(receipt: Receipt) -> Picture | None:
         note="One point a whole run; the brighter, the lower its loss. Star: recommended.",
         figure={"data": [edge, tried, answer], "layout": layout},
         headings=("run", *receipt.names, "loss"),
-        rows=[
-            (str(run.number), *(f"{share:.2%}" for share in run.weights), f"{receipt.loss(run):.4f}") for run in runs
-        ],
+        rows=[(str(run.number), *(f"{share:.2%}" for share in run.weights), _shown(receipt, run)) for run in runs],
     )
 
 

@@ -68,7 +68,7 @@ def search(
     Args:
         score: trains on a mixture and returns its losses; a `Proxy`, or a function of your own.
         space: the mixtures to choose from, or the names of the domains.
-        budget: whole runs that may be spent, the audit included.
+        budget: whole runs that may be spent, the audit included. A study that had less goes on, to a new audit.
         method: a name of `METHODS`.
         seed: training seed of all runs of the search.
         workers: processes; more than one are started anew, so that `score` must be picklable. More may join from other
@@ -98,19 +98,33 @@ def search(
 
 def run_search(plan: SearchPlan, desk: Desk, *, workers: int = 1, watch: Watch | None = None) -> Receipt:
     """Work on a search until it is finished, and return its receipt; see `search`."""
+    _check_workers(plan, workers)
+    plan = plan.at(desk.storage, desk.study)
     return receipt_of(plan, make_runs(plan, desk, workers=workers, watch=watch))
 
 
 def make_runs(plan: SearchPlan, desk: Desk, *, workers: int = 1, watch: Watch | None = None) -> Sequence[Slot]:
-    """Work on a search until it is finished, and return all its runs."""
-    if as_int(workers, "workers", 1, 1025, MixtureError) > 1:
-        _check_can_be_sent(plan)
+    """Work on a search until it is finished, and return all its runs.
+
+    Args:
+        plan: as it is `at` the desk.
+        desk: where it is worked on.
+        workers: processes.
+        watch: called with the runs, now and then.
+    """
+    _check_workers(plan, workers)
     study = plan.open(desk.storage, desk.study, desk.timing)
     if workers == 1:
         study.work(plan.evaluate, watch=watch)
     elif not study.finished:
         _work_together(study, plan, desk, workers, watch)
     return study.slots()
+
+
+def _check_workers(plan: SearchPlan, workers: int) -> None:
+    """Raise unless a plan can be worked on by so many processes, before anything is begun."""
+    if as_int(workers, "workers", 1, 1025, MixtureError) > 1:
+        _check_can_be_sent(plan)
 
 
 def _check_can_be_sent(plan: SearchPlan) -> None:

@@ -33,7 +33,7 @@ def law_pictures(receipt: Receipt, extrapolation: Extrapolation | None = None) -
         receipt: of the search.
         extrapolation: how its losses were extrapolated; None if they were not.
     """
-    runs = [run for run in receipt.of_kind("search") if run.fidelity == 1]
+    runs = [run for run in receipt.of_kind("search") if run.fidelity == 1 and not run.diverged]
     if len(runs) < FEWEST_RUNS:
         return []
     weights = np.array([run.weights for run in runs])
@@ -136,7 +136,8 @@ def _shares(receipt: Receipt, weights: F64, losses: F64, shares: F64) -> Picture
 def _steps(receipt: Receipt, extrapolation: Extrapolation) -> Picture:
     """Return the losses of the audit over the steps, and where the law of steps carries them."""
     shares = np.array(receipt.target_weights)
-    runs = [run for run in receipt.runs if run.fidelity == 1]
+    sound = [run for run in receipt.runs if run.fidelity == 1 and not run.diverged]
+    runs = [run for run in sound if run.kind != "earlier audit"]
     law, at = extrapolation.law(runs, DRAWS), extrapolation.checkpoints(1.0)
     grid = np.geomspace(at[0], extrapolation.target_steps, GRID)
     along = np.array([law.predict(float(steps))[0] @ shares for steps in grid])  # (GRID, runs)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from .repetition import Repetition
 from .rounds import Course, Rules, audit_seeds_of, round_size_of
 from .score import ManyScores, Score, run_scores
 from .space import Space
-from .study import Evaluate, Study, Timing, open_study
+from .study import Evaluate, Study, Timing, open_study, raise_budget, terms_of
+from .terms import BUDGET, check_budgets, check_same
 
 EVALUATION_SEED = 999_000  # of the search, as in `proxy_run_score`
 MOST_RUNS = 1_000_000
@@ -71,6 +72,7 @@ class SearchPlan:
         rows: sizes of the domains, for the proportional mixture; shape (K,).
         passes: the run that the mixture is for, to tell how often it reads each domain; None if it is not known.
         about: what the search depends on besides, as JSON values: fingerprints of data, sizes of models.
+        earlier: budgets that the search had before this one, rising; see `at`.
 
     Raises:
         MixtureError: naming the argument that is out of its range.
@@ -91,6 +93,7 @@ class SearchPlan:
     rows: tuple[float, ...] | None = None
     passes: Passes | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
+    earlier: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not (callable(self.score) or isinstance(self.score, EvaluatesApart | ManyScores)):
@@ -108,17 +111,23 @@ class SearchPlan:
         _refuse_others_than_json(self.options, "options")
         _refuse_others_than_json(self.about, "about")
         self._check_target_steps()
-        if self.rules.search_budget < 1:
-            rules = self.rules
-            raise MixtureError(
-                f"budget must leave a run for the search beside {rules.arms * rules.audit_seeds} of the audit, but got "
-                f"{self.budget}; give at least {rules.arms * rules.audit_seeds + 1}"
-                + (", or fewer audit_seeds" if rules.audit_seeds > 1 else "")
-            )
-        self.make_method()  # so that wrong options are told before anything is begun
+        self._check_budget()
+        self.make_method(self.rules.search_budget)  # so that wrong options are told before anything is begun
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # of a frozen value, while it is made
+
+    def _check_budget(self) -> None:
+        """Raise unless there is a run for the search, beside those of the audit and what a smaller budget was for."""
+        rules, before = self.rules, self.parts[-2].search_budget if self.earlier else 0
+        if rules.search_budget > before:
+            return
+        audit, least = rules.arms * rules.audit_seeds, self.budget + before - rules.search_budget + 1
+        had = f" and {self.earlier[-1]} that it had before" if self.earlier else ""
+        raise MixtureError(
+            f"budget must leave a run for the search beside {audit} of the audit{had}, but got {self.budget}; give at "
+            f"least {least}" + (", or fewer audit_seeds" if rules.audit_seeds > 1 and not self.earlier else "")
+        )
 
     def _check_target_steps(self) -> None:
         if self.target_steps is None:
@@ -159,25 +168,36 @@ class SearchPlan:
 
     @property
     def rules(self) -> Rules:
-        """What decides the course."""
-        round_size = self.round_size or round_size_of(self.budget)
+        """What decides the course, of its last part if the budget was raised."""
+        return self.parts[-1]
+
+    @property
+    def parts(self) -> tuple[Rules, ...]:
+        """What decides the course for each budget that the search had; rounds stay as they were begun."""
+        budgets, found = (*self.earlier, self.budget), list[Rules]()
+        round_size = self.round_size or round_size_of(budgets[0])
         many = isinstance(self.score, EvaluatesApart | ManyScores)
         proportional = None if self.rows is None else self.space.fit(np.array(self.rows))
-        return Rules(
-            budget=self.budget,
-            seed=self.seed,
-            evaluation_seed=self.evaluation_seed,
-            audit_seeds=self.audit_seeds or audit_seeds_of(self.budget),
-            round_size=round_size,
-            group_size=self.group_size or (-(-round_size // GROUPS) if many else 1),
-            uniform=_floats(self.space.uniform),
-            proportional=None if proportional is None else _floats(proportional),
-        )
+        for budget in budgets:
+            rules = Rules(
+                budget=budget,
+                seed=self.seed,
+                evaluation_seed=self.evaluation_seed,
+                audit_seeds=self.audit_seeds or audit_seeds_of(budget),
+                round_size=round_size,
+                group_size=self.group_size or (-(-round_size // GROUPS) if many else 1),
+                uniform=_floats(self.space.uniform),
+                proportional=None if proportional is None else _floats(proportional),
+                earlier_audit_seeds=sum(before.audit_seeds for before in found),
+            )
+            found.append(rules)
+        return tuple(found)
 
     @property
     def course(self) -> Course:
         """Which runs come next."""
-        return Course(rules=self.rules, make_method=self.make_method, extrapolate=self.extrapolation)
+        targets = dict(zip(self.losses, self.target_weights, strict=True))
+        return Course(parts=self.parts, make_method=self.make_method, targets=targets, extrapolate=self.extrapolation)
 
     @property
     def extrapolation(self) -> Extrapolation | None:
@@ -186,9 +206,9 @@ class SearchPlan:
             return None
         return Extrapolation(steps=self.score.steps, target_steps=self.target_steps)
 
-    def make_method(self) -> Method:
-        """Return the method as it is before any run."""
-        options: dict[str, Any] = {"budget": self.rules.search_budget, **self.options}
+    def make_method(self, budget: int) -> Method:
+        """Return the method as it is before any run, for so many whole runs of the search."""
+        options: dict[str, Any] = {"budget": budget, **self.options}
         weights = np.array(self.target_weights)
         for name in ("seed", "targets", "losses"):
             if name in options:
@@ -207,7 +227,7 @@ class SearchPlan:
     @property
     def settings(self) -> dict[str, Any]:
         """All that the runs depend on, as JSON values; kept with a study, and compared when it is gone on with."""
-        rules, space = self.rules, self.space
+        rules, space = self.parts[0], self.space  # a budget that was raised is kept beside them
         return {
             "method": self.method,
             "domains": list(space.names),
@@ -218,7 +238,7 @@ class SearchPlan:
             "targets": dict(zip(self.losses, _rounded(self.target_weights), strict=True)),
             "seed": self.seed,
             "evaluation seed": self.evaluation_seed,
-            "budget": self.budget,
+            "budget": rules.budget,
             "audit seeds": rules.audit_seeds,
             "target steps": self.target_steps,
             "runs of a round": rules.round_size,
@@ -227,12 +247,38 @@ class SearchPlan:
             "options": dict(self.options),
         }
 
+    def at(self, storage: str, name: str) -> Self:
+        """Return this search as a study of it goes on: with the budgets that it had before. A larger one raises it.
+
+        Raises:
+            CuveeError: the storage cannot be opened, or the budget is too little to go on.
+            StateError: a study of that name has runs that were made with other settings, or with a larger budget.
+        """
+        terms = terms_of(storage, name)
+        if terms is None or not terms.fixed or (self.budget == terms.settings[BUDGET] and not terms.raised):
+            return replace(self, earlier=())
+        begun = self._begun_with(terms.settings[BUDGET])
+        check_same(name, terms.settings, begun.settings)
+        if self.budget > terms.budgets[-1]:
+            replace(self, earlier=terms.budgets)  # which tells whether it is enough
+            raise_budget(storage, name, terms, self.budget)
+            terms = terms_of(storage, name) or terms
+        check_budgets(name, terms.budgets, (*terms.budgets[:-1], self.budget))
+        return replace(self, earlier=terms.budgets[:-1])
+
+    def _begun_with(self, budget: int) -> Self:
+        """Return this search with another budget to begin with; itself if that cannot be."""
+        try:
+            return replace(self, budget=budget, earlier=())
+        except MixtureError:
+            return self
+
     def open(self, storage: str, name: str, timing: Timing | None = None) -> Study:
         """Return the study of this search in a storage, begun if it is not there.
 
         Raises:
             CuveeError: the storage cannot be opened.
-            StateError: a study of that name was begun with other settings.
+            StateError: a study of that name was begun with other settings, or given another budget.
         """
         return open_study(
             storage,
@@ -240,7 +286,7 @@ class SearchPlan:
             self.settings,
             names=self.space.names,
             course=self.course,
-            target_weights=self.target_weights,
+            raised=(*self.earlier, self.budget)[1:],
             timing=timing,
         )
 
@@ -248,9 +294,10 @@ class SearchPlan:
         """Return the losses of runs, shape (M, D), or (M, P + 1, D) to be extrapolated; see `Evaluate`."""
         seeds = {"training_seed": training_seed, "evaluation_seed": evaluation_seed}
         if not isinstance(self.score, EvaluatesApart):
-            return run_scores(self.score, self.space, weights, budget=fidelity, seed=training_seed, losses=self.losses)[
-                1
-            ]
+            losses = self.losses
+            return run_scores(
+                self.score, self.space, weights, budget=fidelity, seed=training_seed, losses=losses, finite=False
+            )[1]
         if self.target_steps is None:
             return self.score.evaluate(weights, fidelity=fidelity, **seeds)
         parts = [self.score.evaluate(weights, fidelity=fidelity * part, **seeds) for part in (*PARTS, 1.0)]

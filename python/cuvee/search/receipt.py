@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..errors import StateError
 
 F64 = NDArray[np.float64]
-Kind = Literal["search", "audit"]
+Kind = Literal["search", "audit", "earlier audit"]
 RECOMMENDED, UNIFORM, PROPORTIONAL = "recommended", "uniform", "proportional"
 LEVEL = 0.9  # of intervals
 SURE = 0.95  # confidence from which a mixture counts as better
@@ -28,14 +28,17 @@ class Run:
 
     Attributes:
         number: its place in the order of the search, or of the audit, from 0 on.
-        kind: "search" if the method asked for it, "audit" if it judges the answer.
+        kind: "search" if the method asked for it, "audit" if it judges the answer, "earlier audit" if it judged one
+            of before the budget was raised.
         weights: the mixture trained on, K shares with the sum 1.
         losses: held-out loss by target, D values in nats.
         fidelity: part of the proxy's steps that were run, in (0, 1].
         training_seed, evaluation_seed: what it was drawn from.
         arm: which mixture an audit run is of: "recommended", "uniform" or "proportional".
         curve: losses after the parts of the run that `PARTS` names, D each; empty if they were not measured.
-        measured: the losses at the end of the run where `losses` are extrapolated beyond it; else empty.
+        measured: the losses at the end of the run where `losses` are others: extrapolated beyond it, or those of the
+            worst run in place of one that diverged; else empty. NaN for a loss that was not finite.
+        diverged: whether a loss of the run, at its end or after a part of it, was not finite or larger than any loss.
         seconds: how long it took; NaN if that is not known. Runs trained as one share their time.
         worker: the process that ran it.
     """
@@ -50,6 +53,7 @@ class Run:
     arm: str = ""
     curve: tuple[tuple[float, ...], ...] = ()
     measured: tuple[float, ...] = ()
+    diverged: bool = False
     seconds: float = math.nan
     worker: str = ""
 
@@ -62,11 +66,13 @@ class Comparison:
         other: "uniform" or "proportional".
         differences: loss of the other minus that of the recommended mixture, one per seed, in nats.
         by_target: the same, averaged over seeds, for each of the D targets.
+        diverged: pairs in which the recommended mixture diverged; it is then not better, whatever the others say.
     """
 
     other: str
     differences: tuple[float, ...]
     by_target: tuple[float, ...]
+    diverged: int = 0
 
     @property
     def pairs(self) -> int:
@@ -106,11 +112,15 @@ class Comparison:
 
     @property
     def better(self) -> bool:
-        """Whether the recommended mixture is better beyond noise: a confidence of 0.95 or more."""
-        return self.confidence >= SURE
+        """Whether the recommended mixture is better beyond noise: a confidence of 0.95 or more, and never diverged."""
+        return self.confidence >= SURE and not self.diverged
 
     def sentence(self) -> str:
         """Return what the pairs say."""
+        if self.diverged:
+            return (
+                f"not better than {self.other}: it diverged in {self.diverged} of {self.pairs} runs under fresh seeds"
+            )
         low, high = self.interval
         off = f"{abs(self.gain):.4f} nats {'below' if self.gain >= 0 else 'above'} {self.other}"
         if self.pairs < 2:
@@ -172,6 +182,11 @@ class Receipt:
     def of_kind(self, kind: Kind, arm: str | None = None) -> Iterator[Run]:
         """Yield runs of one kind, or of one arm of the audit."""
         return (run for run in self.runs if run.kind == kind and arm in (None, run.arm))
+
+    @property
+    def diverged(self) -> int:
+        """Runs that diverged, those of the audit included."""
+        return sum(run.diverged for run in self.runs)
 
     def loss(self, run: Run) -> float:
         """Return what the search minimised: the weighted mean of a run's losses, in nats."""
@@ -253,18 +268,24 @@ class Receipt:
                 gains = np.array([np.subtract(theirs.losses, mine.losses) for mine, theirs in pairs])
                 differences = tuple((gains @ np.array(self.target_weights)).tolist())
                 found.append(
-                    Comparison(other=other, differences=differences, by_target=tuple(gains.mean(axis=0).tolist()))
+                    Comparison(
+                        other=other,
+                        differences=differences,
+                        by_target=tuple(gains.mean(axis=0).tolist()),
+                        diverged=sum(mine.diverged for mine, _ in pairs),
+                    )
                 )
         return tuple(found)
 
     @property
     def noise(self) -> Noise:
-        """How noisy runs are, from those of the audit: each arm under several seeds."""
-        arms = [[self.loss(run) for run in self.of_kind("audit", arm)] for arm in (RECOMMENDED, UNIFORM, PROPORTIONAL)]
+        """How noisy runs are, from those of the audit that did not diverge: each arm under several seeds."""
+        sound = replace(self, runs=tuple(run for run in self.runs if not run.diverged))
+        arms = (RECOMMENDED, UNIFORM, PROPORTIONAL)
         return Noise(
-            run=_pooled_sd(arms),
-            difference=_pooled_sd([comparison.differences for comparison in self.comparisons]),
-            seeds=len(self.audit_seeds),
+            run=_pooled_sd([[self.loss(run) for run in sound.of_kind("audit", arm)] for arm in arms]),
+            difference=_pooled_sd([comparison.differences for comparison in sound.comparisons]),
+            seeds=len(sound.audit_seeds),
         )
 
     @property
@@ -284,6 +305,7 @@ class Receipt:
         summary = {
             "search_runs": self.search_runs,
             "audit_runs": self.audit_runs,
+            "diverged": self.diverged,
             "spent": self.spent,
             "seconds": self.seconds,
             "selection_seeds": self.selection_seeds,

@@ -64,6 +64,8 @@ def _check_sizes(receipt: Receipt) -> None:
         sizes += [(f"runs.{place}.curve", part, targets) for part in run.curve]
         if run.measured:
             sizes.append((f"runs.{place}.measured", run.measured, targets))
+        if run.diverged and not run.measured:
+            raise _other(f"runs.{place}.measured", "a run that diverged has its own losses there")
         if not 0 < run.fidelity <= 1:
             raise _other(f"runs.{place}.fidelity", f"{run.fidelity} is not in (0, 1]")
     for name, values, size in sizes:

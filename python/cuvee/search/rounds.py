@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from .divergence import best_sound, mixture, with_losses
 from .methods import Method, Observation, Recommendation, Trial
 from .receipt import F64, PROPORTIONAL, RECOMMENDED, UNIFORM, Run
 from .trials import Planned, Slot
@@ -37,6 +38,7 @@ class Rules:
         seed: training seed of all runs of the search; those of the audit are made of it.
         evaluation_seed: of the search.
         audit_seeds: seeds that the audit compares mixtures under.
+        earlier_audit_seeds: those of audits before, of a search whose budget was raised.
         round_size: runs proposed at a time.
         group_size: runs trained by one worker as one batch.
         uniform: the feasible mixture nearest to uniform, shape (K,).
@@ -51,17 +53,18 @@ class Rules:
     group_size: int
     uniform: tuple[float, ...]
     proportional: tuple[float, ...] | None
+    earlier_audit_seeds: int = 0
 
     @property
     def arms(self) -> int:
         """Mixtures in the audit."""
-        others = {_key(other) for other in (self.uniform, self.proportional) if other is not None}
+        others = {mixture(other) for other in (self.uniform, self.proportional) if other is not None}
         return 1 + len(others)
 
     @property
     def search_budget(self) -> int:
         """Whole runs for the search."""
-        return self.budget - self.arms * self.audit_seeds
+        return self.budget - self.arms * (self.audit_seeds + self.earlier_audit_seeds)
 
 
 def audit_seeds_of(budget: int) -> int:
@@ -79,13 +82,16 @@ class Course:
     """The course of a search.
 
     Args:
-        rules: what decides it.
-        make_method: returns the method as it is before any run.
+        parts: what decides it; a search whose budget was raised has a part for each, one after the other, with an
+            audit at the end of each.
+        make_method: returns the method as it is before any run, for whole runs of the search.
+        targets: weight of each loss in what is minimised, by name, sum 1.
         extrapolate: returns runs with the losses that the method is to be told; None tells those that were measured.
     """
 
-    rules: Rules
-    make_method: Callable[[], Method]
+    parts: tuple[Rules, ...]
+    make_method: Callable[[int], Method]
+    targets: Mapping[str, float]
     extrapolate: Callable[[Sequence[Run]], Sequence[Run]] | None = None
 
     def due(self, slots: Sequence[Slot], dropped: Sequence[Planned] = ()) -> list[Planned]:
@@ -107,31 +113,54 @@ class Course:
                 anew = self._proposed(last.round, [slot for slot in slots if slot.planned.round < last.round])
                 again = {plan.number: plan for plan in anew} | again
             return [again[number] for number in sorted(missing & again.keys())]
-        if last.kind == "audit" or any(slot.state != "done" for slot in slots):
+        if any(slot.state != "done" for slot in slots) or len(_audits(slots)) == len(self.parts):
             return []
         return self._proposed(last.round + 1, slots)
 
     def finished(self, slots: Sequence[Slot]) -> bool:
         """Tell whether every run there will be is done."""
-        audit = [slot for slot in slots if slot.planned.kind == "audit"]
+        audit = self.last_audit(slots)
         whole = bool(audit) and len(audit) == audit[0].planned.of
         return whole and all(slot.state == "done" for slot in slots)
 
-    def method_after(self, runs: Iterable[Run]) -> Method:
-        """Return the method that has been told the runs of a search, in their order; large losses in a larger unit."""
-        return self._method_and_unit(runs)[0]
+    def last_audit(self, slots: Sequence[Slot]) -> list[Slot]:
+        """Return the runs of the audit that decides, the last there will be; none as long as it is not begun."""
+        audits = _audits(slots)
+        if len(audits) < len(self.parts):
+            return []
+        return [slot for slot in slots if slot.planned.kind == "audit" and slot.planned.round == audits[-1]]
 
-    def recommendation(self, runs: Iterable[Run]) -> Recommendation:
-        """Return what the method recommends after the runs of a search."""
-        method, unit = self._method_and_unit(runs)
+    def told(self, runs: Iterable[Run]) -> list[Run]:
+        """Return runs with the losses that the method is told: extrapolated, and those of the worst for a diverged one.
+
+        Raises:
+            StateError: all runs of the search diverged.
+        """
+        runs = list(runs)
+        if self.extrapolate is not None:
+            moved = iter(self.extrapolate([run for run in runs if not run.diverged]))
+            runs = [run if run.diverged else next(moved) for run in runs]
+        return with_losses(runs, list(self.targets))
+
+    def recommendation(self, told: Sequence[Run]) -> Recommendation:
+        """Return what the method recommends after the runs of a search, with their losses as it is `told` them.
+
+        A mixture that diverged is not recommended: the best that was run and did not is, in its place.
+        """
+        return self._recommendation(told, self.parts[-1])
+
+    def _recommendation(self, told: Sequence[Run], rules: Rules) -> Recommendation:
+        method, unit = self._method_and_unit(told, rules)
         found = method.recommend()
+        if mixture(found.weights) in {mixture(run.weights) for run in told if run.diverged}:
+            best = best_sound(told, list(self.targets.values()))
+            if best is not None:
+                return Recommendation(weights=np.array(best.weights))
         return replace(found, mean=found.mean * unit, sd=found.sd * unit)
 
-    def _method_and_unit(self, runs: Iterable[Run]) -> tuple[Method, float]:
-        method, runs = self.make_method(), list(runs)
-        if self.extrapolate is not None:
-            runs = list(self.extrapolate(runs))
-        unit = _unit_of(runs)
+    def _method_and_unit(self, runs: Sequence[Run], rules: Rules) -> tuple[Method, float]:
+        """Return the method after runs, in their order, and the unit it was told their losses in."""
+        method, unit = self.make_method(rules.search_budget), _unit_of(runs)
         told = [
             Observation(
                 Trial(number=run.number, weights=np.array(run.weights), fidelity=run.fidelity),
@@ -146,80 +175,87 @@ class Course:
     def _proposed(self, number: int, done: Sequence[Slot]) -> list[Planned]:
         """Return the runs of a round of that number, after others that are done."""
         searched = [slot for slot in done if slot.planned.kind == "search"]
-        left = self.rules.search_budget - math.fsum(slot.planned.cost for slot in searched)
-        method = self.method_after(slot.run() for slot in searched)
-        if left > ROUNDING and not _settled(searched, number):
-            trials = _distinct(method.ask(min(self.rules.round_size, math.ceil(left - ROUNDING))))
+        audits = _audits(done)
+        rules, begun = self.parts[len(audits)], max(audits, default=-1) + 1
+        left = rules.search_budget - math.fsum(slot.planned.cost for slot in searched)
+        told = self.told(slot.run() for slot in searched)
+        method = self._method_and_unit(told, rules)[0]
+        if left > ROUNDING and not _settled(searched, begun, number):
+            trials = _distinct(method.ask(min(rules.round_size, math.ceil(left - ROUNDING))))
             known = {_made(slot.planned): slot for slot in searched}
             affordable = list(_affordable(trials, known, left))
             if affordable:
-                return self._search_round(number, len(searched), affordable, known)
-        return self._audit_round(number, method.recommend())
+                return _search_round(rules, number, len(searched), affordable, known)
+        first = sum(slot.planned.kind == "audit" for slot in done)
+        return _audit_round(rules, number, first, self._recommendation(told, rules))
 
-    def _search_round(
-        self, number: int, first: int, trials: Sequence[Trial], known: Mapping[Made, Slot]
-    ) -> list[Planned]:
-        """Return the runs of a round: those of one fidelity in batches, those that were made before by themselves."""
-        rules = self.rules
-        planned = [
-            Planned(
-                kind="search",
-                number=first + place,
-                round=number,
-                first=first,
-                of=len(trials),
-                group=0,
-                weights=_floats(trial.weights),
-                fidelity=float(trial.fidelity),
-                training_seed=rules.seed,
-                evaluation_seed=rules.evaluation_seed,
-            )
-            for place, trial in enumerate(trials)
-        ]
-        planned = [_recalled(plan, known) for plan in planned]
-        batches = [
-            same[start : start + rules.group_size]
-            for _, run in groupby(planned, key=lambda plan: (plan.fidelity, bool(plan.known)))
-            for same in (list(run),)
-            for start in range(0, len(same), rules.group_size)
-        ]
-        return [replace(plan, group=group) for group, batch in enumerate(batches) for plan in batch]
 
-    def _audit_round(self, number: int, recommended: Recommendation) -> list[Planned]:
-        arms = self._arms(_floats(recommended.weights))
-        pairs = [(seeds, arm) for seeds in self._fresh_seeds() for arm in arms.items()]
-        return [
-            Planned(
-                kind="audit",
-                number=place,
-                round=number,
-                first=0,
-                of=len(pairs),
-                group=place // len(arms),
-                weights=weights,
-                fidelity=1.0,
-                training_seed=training,
-                evaluation_seed=evaluation,
-                arm=arm,
-            )
-            for place, ((training, evaluation), (arm, weights)) in enumerate(pairs)
-        ]
+def _search_round(
+    rules: Rules, number: int, first: int, trials: Sequence[Trial], known: Mapping[Made, Slot]
+) -> list[Planned]:
+    """Return the runs of a round: those of one fidelity in batches, those that were made before by themselves."""
+    planned = [
+        Planned(
+            kind="search",
+            number=first + place,
+            round=number,
+            first=first,
+            of=len(trials),
+            group=0,
+            weights=_floats(trial.weights),
+            fidelity=float(trial.fidelity),
+            training_seed=rules.seed,
+            evaluation_seed=rules.evaluation_seed,
+        )
+        for place, trial in enumerate(trials)
+    ]
+    planned = [_recalled(plan, known) for plan in planned]
+    batches = [
+        same[start : start + rules.group_size]
+        for _, run in groupby(planned, key=lambda plan: (plan.fidelity, bool(plan.known)))
+        for same in (list(run),)
+        for start in range(0, len(same), rules.group_size)
+    ]
+    return [replace(plan, group=group) for group, batch in enumerate(batches) for plan in batch]
 
-    def _arms(self, recommended: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
-        """Return the mixtures of the audit by name; one that equals another is run once."""
-        arms, known = {RECOMMENDED: recommended}, {_key(recommended)}
-        for name, weights in ((UNIFORM, self.rules.uniform), (PROPORTIONAL, self.rules.proportional)):
-            if weights is not None and _key(weights) not in known:
-                arms[name] = weights
-                known.add(_key(weights))
-        return arms
 
-    def _fresh_seeds(self) -> list[tuple[int, int]]:
-        """Return pairs of training and evaluation seed, none of them one of the search."""
-        used = {self.rules.seed, self.rules.evaluation_seed}
-        state = np.random.SeedSequence([self.rules.seed, AUDIT_SEED]).generate_state(4 * self.rules.audit_seeds + 8)
-        fresh = [seed for seed in dict.fromkeys(state.tolist()) if seed not in used]
-        return list(zip(fresh[::2], fresh[1::2], strict=False))[: self.rules.audit_seeds]
+def _audit_round(rules: Rules, number: int, first: int, recommended: Recommendation) -> list[Planned]:
+    arms = _arms(rules, _floats(recommended.weights))
+    pairs = [(seeds, arm) for seeds in _fresh_seeds(rules) for arm in arms.items()]
+    return [
+        Planned(
+            kind="audit",
+            number=first + place,
+            round=number,
+            first=first,
+            of=len(pairs),
+            group=place // len(arms),
+            weights=weights,
+            fidelity=1.0,
+            training_seed=training,
+            evaluation_seed=evaluation,
+            arm=arm,
+        )
+        for place, ((training, evaluation), (arm, weights)) in enumerate(pairs)
+    ]
+
+
+def _arms(rules: Rules, recommended: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
+    """Return the mixtures of the audit by name; one that equals another is run once."""
+    arms, known = {RECOMMENDED: recommended}, {mixture(recommended)}
+    for name, weights in ((UNIFORM, rules.uniform), (PROPORTIONAL, rules.proportional)):
+        if weights is not None and mixture(weights) not in known:
+            arms[name] = weights
+            known.add(mixture(weights))
+    return arms
+
+
+def _fresh_seeds(rules: Rules) -> list[tuple[int, int]]:
+    """Return pairs of training and evaluation seed, none of them one of the search or of an audit before."""
+    used, end = {rules.seed, rules.evaluation_seed}, rules.earlier_audit_seeds + rules.audit_seeds
+    state = np.random.SeedSequence([rules.seed, AUDIT_SEED]).generate_state(4 * end + 8)
+    fresh = [seed for seed in dict.fromkeys(state.tolist()) if seed not in used]
+    return list(zip(fresh[::2], fresh[1::2], strict=False))[rules.earlier_audit_seeds : end]
 
 
 def _affordable(trials: Sequence[Trial], known: Mapping[Made, object], budget: float) -> Iterator[Trial]:
@@ -254,16 +290,16 @@ def _recalled(planned: Planned, known: Mapping[Made, Slot]) -> Planned:
     return planned if before is None else replace(planned, known=before.losses, known_curve=before.curve)
 
 
-def _settled(searched: Sequence[Slot], number: int) -> bool:
-    """Tell whether the last rounds before one of that number asked for nothing new."""
+def _audits(slots: Sequence[Slot]) -> list[int]:
+    """Return the numbers of the rounds that are audits, rising."""
+    return sorted({slot.planned.round for slot in slots if slot.planned.kind == "audit"})
+
+
+def _settled(searched: Sequence[Slot], begun: int, number: int) -> bool:
+    """Tell whether the last rounds before one of that number, none before `begun`, asked for nothing new."""
     last = [slot.planned for slot in searched if slot.planned.round >= number - STALLED]
-    return number >= STALLED and all(plan.known for plan in last)
+    return number - begun >= STALLED and all(plan.known for plan in last)
 
 
 def _floats(weights: F64 | Sequence[float]) -> tuple[float, ...]:
     return tuple(np.asarray(weights, dtype=np.float64).tolist())
-
-
-def _key(weights: Sequence[float]) -> tuple[float, ...]:
-    """Return weights as they are told apart: to a millionth."""
-    return tuple(round(weight, 6) for weight in weights)

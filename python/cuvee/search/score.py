@@ -60,6 +60,7 @@ def run_scores(
     budget: float = 1.0,
     seed: int = 0,
     losses: Sequence[str] | None = None,
+    finite: bool = True,
 ) -> tuple[tuple[str, ...], F64]:
     """Return the names of a score's losses, and the losses of M mixtures.
 
@@ -70,12 +71,13 @@ def run_scores(
         budget: part of the full run to make, in (0, 1].
         seed: given to the score.
         losses: names that must come, in this order; None: those of the first answer, in its order.
+        finite: whether they must be finite and at most `LARGEST` in size; else a run may have diverged.
 
     Returns:
         D names, and float64 of shape (M, D).
 
     Raises:
-        MixtureError: an answer lacks a loss, or one is not a finite number.
+        MixtureError: an answer lacks a loss, or one is no number, or not finite though it must be.
     """
     mixtures = np.asarray(weights, dtype=np.float64)
     if isinstance(score, ManyScores):
@@ -85,7 +87,7 @@ def run_scores(
     if len(answers) != len(mixtures):
         raise MixtureError(f"score must answer for each of {len(mixtures)} mixtures, but got {len(answers)} answers")
     names = tuple(losses) if losses is not None else tuple(_checked(answers[0]))
-    return names, np.array([[_loss(_checked(answer), name) for name in names] for answer in answers])
+    return names, np.array([[_loss(_checked(answer), name, finite=finite) for name in names] for answer in answers])
 
 
 def _listed(answers: object) -> list[Mapping[str, float]]:
@@ -100,19 +102,26 @@ def _checked(answer: object) -> Mapping[str, float]:
     return answer
 
 
-def _loss(answer: Mapping[str, float], name: str) -> float:
+def _loss(answer: Mapping[str, float], name: str, *, finite: bool) -> float:
     if name not in answer:
         like = nearest(name, [key for key in answer if isinstance(key, str)])
         raise MixtureError(
             f"score must return a loss of {name!r}, but got {list(answer)!r:.200}{like}; name other losses in targets"
         )
     value = answer[name]
-    try:  # whatever has a value as a number, of whatever library; text and truth have none
-        loss = math.nan if isinstance(value, str | bytes | bool | np.bool_) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        loss = math.nan
-    if not math.isfinite(loss):
+    loss = _number(value)
+    if loss is None or (finite and not math.isfinite(loss)):
         raise MixtureError(f"loss of {name!r} must be a finite number, but got {value!r:.100}")
-    if abs(loss) > LARGEST:
+    if finite and abs(loss) > LARGEST:
         raise MixtureError(f"loss of {name!r} must be at most {LARGEST:g} in size, but got {loss!r}")
     return loss
+
+
+def _number(value: object) -> float | None:
+    """Return whatever has a value as a number, of whatever library; None for text, truth and all else that has none."""
+    try:
+        return None if isinstance(value, str | bytes | bool | np.bool_) else float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return None

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..checks import canonical_json
-from ..errors import CuveeError, StateError
+from ..errors import CuveeError
 from .neighbours import BEAT_SECONDS, GRACE_SECONDS, Heart, Neighbours, identity
 from .receipt import F64
 from .rounds import Course
-from .score import LARGEST
 from .storage import again, open_storage
-from .trials import Slot, Trials
+from .terms import RAISED, UNDER, Terms, in_force
+from .trials import Slot, Trials, add_entry
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+    from optuna.storages import BaseStorage
+    from optuna.study import Study as OptunaStudy
 
-SETTINGS = "settings"
 LONGEST_NAME = 512  # of a study, in a database
 POLL_SECONDS = (0.1, 2.0)  # between two looks at a study where nothing is to be done: at first, and at last
 
@@ -70,7 +70,6 @@ class Study:
     name: str
     names: tuple[str, ...]
     course: Course
-    target_weights: tuple[float, ...]
     trials: Trials
     timing: Timing
     read: Callable[[], Mapping[str, Any]]
@@ -177,7 +176,7 @@ class Study:
                     evaluation_seed=plan.evaluation_seed,
                 ),
                 group,
-                len(self.target_weights),
+                len(self.course.targets),
             )
         except BaseException as error:
             for slot in group:
@@ -189,18 +188,17 @@ class Study:
 
 
 def _checked(losses: ArrayLike, group: Sequence[Slot], targets: int) -> F64:
-    """Return losses as float64; raise unless there is a finite one for each run and target."""
+    """Return losses as float64; raise unless there is a number for each run and target, which may be NaN."""
     try:
         table = np.asarray(losses, dtype=np.float64)
     except (TypeError, ValueError):
         table = np.empty(0)
     shape = (len(group), targets)
-    good = table.ndim in (2, 3) and (table.shape[0], table.shape[-1]) == shape
-    if not good or not (np.abs(table) <= LARGEST).all():
+    if not (table.ndim in (2, 3) and (table.shape[0], table.shape[-1]) == shape):
         plan = group[0].planned
         raise CuveeError(
-            f"losses of runs {plan.number} to {group[-1].planned.number} must be finite, at most {LARGEST:g} in size, "
-            f"of shape {shape}, but got {getattr(losses, 'tolist', lambda: losses)()!r:.200}"
+            f"losses of runs {plan.number} to {group[-1].planned.number} must be numbers, of shape {shape}, but got "
+            f"{getattr(losses, 'tolist', lambda: losses)()!r:.200}"
         )
     return table
 
@@ -212,7 +210,7 @@ def open_study(
     *,
     names: Sequence[str],
     course: Course,
-    target_weights: Sequence[float],
+    raised: Sequence[int] = (),
     timing: Timing | None = None,
 ) -> Study:
     """Return a study, made in its storage if it is not there yet.
@@ -220,16 +218,49 @@ def open_study(
     Args:
         url: where it is kept, see `open_storage`.
         name: of the study in the storage.
-        settings: all that its runs depend on, as JSON values; a study that is there must have the same.
+        settings: all that its runs depend on, as JSON values. A study that is there must have the same; if no run of it
+            was made and no other worker is at it, they take the place of its own.
         names: the K domains.
         course: which runs come next.
-        target_weights: weight of each of the D targets in the loss that is minimised.
+        raised: budgets that a study was raised to since it was begun with the one of its settings.
         timing: how patient to be with other workers.
 
     Raises:
         CuveeError: the storage cannot be opened.
         StateError: the study was begun with other settings; the sentence names the first that differs.
     """
+    study, storage = _in_storage(url, name)
+    trials = Trials(study, storage, names, tuple(course.targets.values()), settings=settings, raised=raised)
+    neighbours = Neighbours(lambda: again(lambda: study.user_attrs))
+    trials.begin(alone=lambda: not neighbours.alive())
+    return Study(
+        name=name,
+        names=tuple(names),
+        course=course,
+        trials=trials,
+        timing=timing or Timing(),
+        read=lambda: again(lambda: study.user_attrs),
+        write=lambda key, value: again(lambda: study.set_user_attr(key, value)),
+    )
+
+
+def terms_of(url: str, name: str) -> Terms | None:
+    """Return the settings in force of a study; None if it has none yet.
+
+    Raises:
+        CuveeError: the storage cannot be opened.
+    """
+    study, _ = _in_storage(url, name)
+    return in_force(again(lambda: study.get_trials(deepcopy=False)))
+
+
+def raise_budget(url: str, name: str, terms: Terms, budget: int) -> None:
+    """Give a study a larger budget; if another gave it one as large at this moment, that stands."""
+    add_entry(_in_storage(url, name)[0], {RAISED: budget, UNDER: terms.number})
+
+
+def _in_storage(url: str, name: str) -> tuple[OptunaStudy, BaseStorage]:
+    """Return a study, made if it is not there, and its storage."""
     import optuna
 
     if not (isinstance(name, str) and 0 < len(name) <= LONGEST_NAME):
@@ -239,38 +270,4 @@ def open_study(
     study = again(
         lambda: optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
     )
-    kept = again(lambda: study.user_attrs).get(SETTINGS)
-    if kept is None:
-        again(lambda: study.set_user_attr(SETTINGS, dict(settings)))
-        kept = again(lambda: study.user_attrs)[SETTINGS]  # another may have begun it at this moment
-    check_same(name, kept, settings)
-    return Study(
-        name=name,
-        names=tuple(names),
-        course=course,
-        target_weights=tuple(target_weights),
-        trials=Trials(study, storage, names, target_weights),
-        timing=timing or Timing(),
-        read=lambda: again(lambda: study.user_attrs),
-        write=lambda key, value: again(lambda: study.set_user_attr(key, value)),
-    )
-
-
-def check_same(name: str, kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise unless two settings of a study say the same.
-
-    Raises:
-        StateError: naming the first that differs.
-    """
-    for setting in [*kept, *(key for key in given if key not in kept)]:
-        before, now = kept.get(setting), given.get(setting)
-        if canonical_json(before) != canonical_json(now):
-            raise StateError(
-                f"{setting} of study {name!r} must be {_shown(before)}, as it was begun with, but got {_shown(now)}; "
-                "give the search another --study, or another --output-dir"
-            )
-
-
-def _shown(value: Any) -> str:
-    text = canonical_json(value).decode()
-    return text if len(text) <= 200 else f"{text[:200]}..."
+    return study, storage

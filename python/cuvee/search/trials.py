@@ -1,25 +1,28 @@
 """Runs of a study as Optuna trials: planned, claimed by one worker each, finished or dropped.
 
 A planned run is a WAITING trial. A worker claims it by making it RUNNING, which succeeds for one of them; it ends
-COMPLETE. A run whose worker is gone is made FAIL, which again succeeds for one only, and planned anew. Two workers may
-happen to plan the same run: then the trial with the lower number stands for it, and whoever claims the other drops it.
+COMPLETE, or PRUNED and without a value if it diverged. A run whose worker is gone is made FAIL, which again succeeds
+for one only, and planned anew. Two workers may happen to plan the same run: then the trial with the lower number stands
+for it, and whoever claims the other drops it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .receipt import F64, Kind, Run
+from .divergence import is_sound
+from .receipt import F64, Kind, Run, without_nan
 from .storage import again
+from .terms import MADE, SETTINGS, UNDER, Terms, are_same, check_budgets, check_same, in_force
 
 if TYPE_CHECKING:
     from optuna.study import Study as OptunaStudy
-    from optuna.trial import FrozenTrial
+    from optuna.trial import FrozenTrial, TrialState
 
 State = Literal["waiting", "running", "done"]
 
@@ -38,8 +41,8 @@ class Planned:
         fidelity: part of the steps to run, in (0, 1].
         training_seed, evaluation_seed: what to draw from.
         arm: the mixture's name in the audit.
-        known, known_curve: what the same run brought when it was made before. It need not be made again: it is done at
-            once, and costs nothing.
+        known, known_curve: what the same run brought when it was made before, NaN where it diverged. It need not be
+            made again: it is done at once, and costs nothing.
     """
 
     kind: Kind
@@ -71,9 +74,10 @@ class Slot:
         trial: number of the Optuna trial that stands for it.
         state: "waiting", "running" or "done".
         worker: who claimed it; "" while it waits.
-        losses: by target, once it is done.
+        losses: by target, once it is done; NaN for those of a run that diverged which are not finite.
         curve: losses after parts of the run, if they were measured.
         seconds: how long it took.
+        diverged: whether it is done and diverged.
     """
 
     planned: Planned
@@ -83,6 +87,7 @@ class Slot:
     losses: tuple[float, ...]
     seconds: float
     curve: tuple[tuple[float, ...], ...] = ()
+    diverged: bool = False
 
     def run(self) -> Run:
         """Return the finished run for a receipt."""
@@ -93,6 +98,7 @@ class Slot:
             weights=plan.weights,
             losses=self.losses,
             curve=self.curve,
+            diverged=self.diverged,
             fidelity=plan.fidelity,
             training_seed=plan.training_seed,
             evaluation_seed=plan.evaluation_seed,
@@ -110,20 +116,49 @@ class Trials:
         storage: that of the study, as it was opened.
         names: the K domains; each is a parameter of the trials, so that Optuna's own tools show them.
         target_weights: weight of each of the D losses in a trial's value.
+        settings: what the runs are made under; `begin` must be called before anything else is.
+        raised: budgets that the study was raised to since it was begun.
     """
 
-    def __init__(self, study: OptunaStudy, storage: Any, names: Sequence[str], target_weights: Sequence[float]) -> None:
+    def __init__(
+        self,
+        study: OptunaStudy,
+        storage: Any,
+        names: Sequence[str],
+        target_weights: Sequence[float],
+        *,
+        settings: Mapping[str, Any],
+        raised: Sequence[int] = (),
+    ) -> None:
         self._study = study
         self._storage = storage  # of `study`: its own writes are told apart from those of others
         self._study_id = again(lambda: storage.get_study_id_from_name(study.study_name))
         self._names = tuple(names)
         self._target_weights = np.array(target_weights)
+        self._settings = dict(settings)
+        self._terms = Terms(number=-1, settings=self._settings, raised=tuple(raised))
+
+    def begin(self, *, alone: Callable[[], bool]) -> None:
+        """Begin the study with these settings, or make sure that it was; runs planned under others are given up.
+
+        Args:
+            alone: tells whether no other worker is at the study.
+
+        Raises:
+            StateError: it has others, and a run was made under them or somebody is at it; names the first that differs.
+        """
+        found = in_force(self._all())
+        if found is None or (not found.fixed and not are_same(found.settings, self._settings) and alone()):
+            add_entry(self._study, {SETTINGS: self._settings})
+        for trial in self._read():
+            if not trial.state.is_finished() and trial.user_attrs.get(UNDER, self._terms.number) != self._terms.number:
+                self._fail(trial.number, "planned under other settings")
 
     def slots(self) -> list[Slot]:
         """Return where every run stands, search first, in the order of their numbers."""
         standing: dict[tuple[str, int], Slot] = {}
         for trial in self._read():
-            slot = _slot_of(trial)
+            slot = _slot_of(trial) if trial.user_attrs.get(UNDER) == self._terms.number else None
             if slot is not None:  # trials come by number: the first one stands
                 standing.setdefault((slot.planned.kind, slot.planned.number), slot)
         return sorted(standing.values(), key=lambda slot: (slot.planned.kind == "audit", slot.planned.number))
@@ -132,7 +167,9 @@ class Trials:
         """Return the plans of runs that were dropped and may have to be made again."""
         from optuna.trial import TrialState
 
-        return [plan for trial in self._read() if trial.state == TrialState.FAIL and (plan := _plan_of(trial))]
+        failed = [trial for trial in self._read() if trial.state == TrialState.FAIL]
+        ours = [trial for trial in failed if trial.user_attrs.get(UNDER) == self._terms.number]
+        return [plan for trial in ours if (plan := _plan_of(trial))]
 
     def plan(self, runs: Iterable[Planned]) -> None:
         """Add runs for workers to claim."""
@@ -141,15 +178,16 @@ class Trials:
         share = optuna.distributions.FloatDistribution(0.0, 1.0)
         for run in runs:
             weights = dict(zip(self._names, np.clip(run.weights, 0.0, 1.0).tolist(), strict=True))
-            result = (
-                {"result": {"losses": list(run.known), "curve": run.known_curve, "seconds": 0.0}} if run.known else {}
-            )
+            state, values, ended = optuna.trial.TrialState.WAITING, None, {}
+            if run.known:
+                state, values, result = self._ended([*run.known_curve, run.known], seconds=0.0)
+                ended = {"result": result}
             trial = optuna.trial.create_trial(
-                state=optuna.trial.TrialState.COMPLETE if run.known else optuna.trial.TrialState.WAITING,
-                value=self._value(run.known) if run.known else None,
+                state=state,
+                values=values,
                 params=weights,
                 distributions=dict.fromkeys(weights, share),
-                user_attrs={"plan": asdict(run), **result},
+                user_attrs={"plan": without_nan(asdict(run)), UNDER: self._terms.number, **ended},
             )
             again(lambda trial=trial: self._study.add_trial(trial))  # type: ignore[misc]
 
@@ -173,29 +211,39 @@ class Trials:
     def finish(self, slot: Slot, losses: F64, *, seconds: float) -> bool:
         """Store what came of a claimed run, and tell whether it counts: not if others had given it up.
 
+        From the first run on that was made, its settings are those of the study.
+
         Args:
             slot: the run.
             losses: at its end, shape (D,), or after parts of it and at its end, shape (P + 1, D).
             seconds: how long it took.
+
+        Raises:
+            StateError: others have begun the study anew, with other settings.
         """
         from optuna.exceptions import UpdateFinishedTrialError
-        from optuna.trial import TrialState
 
-        trial, (*curve, last) = self._id(slot.trial), np.atleast_2d(losses)
+        if not self._terms.fixed:
+            add_entry(self._study, {MADE: self._terms.number})
+            self._read()
+        trial = self._id(slot.trial)
+        state, values, result = self._ended(np.atleast_2d(losses).tolist(), seconds=seconds)
         try:
-            result = {"losses": last.tolist(), "curve": [part.tolist() for part in curve], "seconds": seconds}
             again(lambda: self._storage.set_trial_user_attr(trial, "result", result))
-            again(lambda: self._storage.set_trial_state_values(trial, TrialState.COMPLETE, [self._value(last)]))
+            again(lambda: self._storage.set_trial_state_values(trial, state, values))
         except UpdateFinishedTrialError:
             return self._ended_well(slot)
         return True
 
     def drop(self, slot: Slot, reason: str) -> bool:
         """Give a run up, so that it is planned anew; False if it was ended already."""
+        return self._fail(slot.trial, reason)
+
+    def _fail(self, number: int, reason: str) -> bool:
         from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
-        trial = self._id(slot.trial)
+        trial = self._id(number)
         try:
             again(lambda: self._storage.set_trial_user_attr(trial, "dropped", reason))
             again(lambda: self._storage.set_trial_state_values(trial, TrialState.FAIL))
@@ -203,21 +251,49 @@ class Trials:
             return False
         return True
 
-    def _value(self, losses: Sequence[float] | F64) -> float:
-        return float(np.asarray(losses) @ self._target_weights)
+    def _ended(
+        self, losses: Sequence[Sequence[float]], *, seconds: float
+    ) -> tuple[TrialState, list[float] | None, dict[str, Any]]:
+        """Return state, value and result of a trial whose run had these losses after its parts and at its end."""
+        from optuna.trial import TrialState
+
+        *curve, last = losses
+        result: dict[str, Any] = without_nan({"losses": last, "curve": curve, "seconds": seconds})
+        if not is_sound(np.array(losses)):
+            return TrialState.PRUNED, None, result
+        return TrialState.COMPLETE, [float(np.array(last) @ self._target_weights)], result
 
     def _ended_well(self, slot: Slot) -> bool:
-        """Tell whether a trial is COMPLETE: a write that was repeated finds its own first try."""
+        """Tell whether a trial's run was made: a write that was repeated finds its own first try."""
         from optuna.trial import TrialState
 
         state = again(lambda: self._storage.get_trial(self._id(slot.trial)).state)
-        return bool(state == TrialState.COMPLETE)
+        return state in (TrialState.COMPLETE, TrialState.PRUNED)
 
     def _read(self) -> list[FrozenTrial]:
+        """Return all trials; raise unless the settings in force are ours."""
+        trials = self._all()
+        found = in_force(trials)
+        if found is not None:
+            check_same(self._study.study_name, found.settings, self._settings)
+            if found.raised != self._terms.raised:
+                check_budgets(self._study.study_name, found.budgets, self._terms.budgets)
+            self._terms = found
+        return trials
+
+    def _all(self) -> list[FrozenTrial]:
         return again(lambda: self._study.get_trials(deepcopy=False))
 
     def _id(self, number: int) -> int:
         return int(again(lambda: self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)))
+
+
+def add_entry(study: OptunaStudy, entry: Mapping[str, Any]) -> None:
+    """Add an entry of `cuvee.search.terms` to a study: a trial that nobody can claim."""
+    import optuna
+
+    trial = optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL, user_attrs=dict(entry))
+    again(lambda: study.add_trial(trial))
 
 
 def _plan_of(trial: FrozenTrial) -> Planned | None:
@@ -225,8 +301,12 @@ def _plan_of(trial: FrozenTrial) -> Planned | None:
     plan: Mapping[str, Any] | None = trial.user_attrs.get("plan")
     if plan is None:
         return None
-    curve = tuple(map(tuple, plan["known_curve"]))
-    return Planned(**{**plan, "weights": tuple(plan["weights"]), "known": tuple(plan["known"]), "known_curve": curve})
+    curve = tuple(map(_losses, plan["known_curve"]))
+    return Planned(**{**plan, "weights": tuple(plan["weights"]), "known": _losses(plan["known"]), "known_curve": curve})
+
+
+def _losses(kept: Iterable[float | None]) -> tuple[float, ...]:
+    return tuple(math.nan if loss is None else loss for loss in kept)
 
 
 def _slot_of(trial: FrozenTrial) -> Slot | None:
@@ -237,6 +317,7 @@ def _slot_of(trial: FrozenTrial) -> Slot | None:
         TrialState.WAITING: "waiting",
         TrialState.RUNNING: "running",
         TrialState.COMPLETE: "done",
+        TrialState.PRUNED: "done",
     }
     plan, state = _plan_of(trial), states.get(trial.state)
     if plan is None or state is None:
@@ -247,7 +328,8 @@ def _slot_of(trial: FrozenTrial) -> Slot | None:
         trial=trial.number,
         state=state,
         worker=trial.user_attrs.get("worker", ""),
-        losses=tuple(result.get("losses", ())),
-        curve=tuple(map(tuple, result.get("curve", ()))),
+        losses=_losses(result.get("losses", ())),
+        curve=tuple(map(_losses, result.get("curve", ()))),
         seconds=result.get("seconds", math.nan),
+        diverged=trial.state == TrialState.PRUNED,
     )

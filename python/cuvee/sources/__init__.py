@@ -143,7 +143,7 @@ def open_source(
         data = Loader.of(loader).load(path=_resolved(reference, folder), name=name, open_path=open_path)
         _check_loaded(data, Loader.of(loader), name)
     if rows is not None:
-        data = keep_rows(data, _place(os.fspath(rows), folder), name=name)
+        data = keep_rows(data, _place(os.fspath(rows), folder), name=name, loaded=loader is not None)
     check_rows(data, name=name, allow_empty=allow_empty)
     return data
 
