@@ -123,7 +123,7 @@ def test_both_free_mixtures_are_compared_with() -> None:
 
 def test_an_answer_that_was_not_compared_says_so() -> None:
     receipt = receipt_of([])
-    assert receipt.verdict == "The recommended mixture is not compared: no other mixture ran under fresh seeds."
+    assert receipt.verdict == "The recommended mixture is not compared: no other mixture ran in the audit."
     assert math.isnan(receipt.audit_loss)
     assert receipt.noise.seeds == 0
 

@@ -8,14 +8,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from .divergence import mixture
 from .methods import Recommendation
 from .plan import SearchPlan
-from .receipt import F64, LEVEL, RECOMMENDED, Receipt, Run
+from .receipt import F64, LEVEL, PROPORTIONAL, RECOMMENDED, UNIFORM, Receipt, Run
 from .score import LARGEST, HasRemarks
 from .trials import Slot
+from .verdict import settled
 
 RESAMPLES = 20
 FEW_RESAMPLES = {"regmix": 8}  # where an answer takes many seconds
+NONE_BETTER = "the search found none that is likely to be better"
 SLACK = 0.01  # by which passes may be over their limit
 INTERVAL_SEED = 0x626F_6F74  # sets resampling apart from all else that is made of a search's seed
 
@@ -36,24 +39,26 @@ def receipt_of(plan: SearchPlan, slots: Sequence[Slot], *, resamples: int | None
     told = plan.course.told(slot.run() if slot in last else _earlier(slot.run()) for slot in done)
     searched = [run for run in told if run.kind == "search"]
     recommended = plan.course.recommendation(searched)
-    weights = _audited(last, recommended)
     made = [run for run, slot in zip(told, done, strict=True) if not slot.planned.known]
-    low, high = interval_of(plan, searched, weights, resamples) if searched and resamples else ((), ())
-    return Receipt(
+    free = {UNIFORM: plan.rules.uniform, PROPORTIONAL: plan.rules.proportional}
+    receipt = Receipt(
         method=plan.method,
         names=plan.space.names,
         targets=plan.losses,
         target_weights=plan.target_weights,
-        weights=tuple(weights.tolist()),
-        low=low,
-        high=high,
+        weights=tuple(_audited(last, recommended).tolist()),
         runs=tuple(made),
         predicted=float(recommended.mean),
         predicted_sd=float(recommended.sd),
         target_steps=plan.target_steps or 0,
         fingerprint=str(plan.about.get("fingerprint", "")),
-        remarks=(*_of_diverged(made), *_of_earlier(plan, made), *_remarks(plan, weights)),
+        remarks=(*_of_diverged(made), *_of_earlier(plan, made)),
     )
+    asked, receipt = receipt, settled(receipt, {name: weights for name, weights in free.items() if weights is not None})
+    weights = np.array(receipt.weights)
+    low, high = interval_of(plan, searched, weights, resamples) if searched and resamples else ((), ())
+    said = [*_of_pairs(receipt), *([] if asked is not receipt else _of_free(plan, weights)), *_remarks(plan, weights)]
+    return replace(receipt, low=low, high=high, remarks=(*receipt.remarks, *said))
 
 
 def interval_of(
@@ -61,8 +66,10 @@ def interval_of(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return an interval of each share: between the ends of what the method recommends of other samples of the runs.
 
-    The bootstrap: as many runs are drawn from the runs, with replacement, and the method is asked again. It shows how
-    much of the answer hangs on single runs. The recommended share is always within.
+    Half of the runs are drawn, none twice, and the method is asked again; the first, which methods start from, is
+    always among them. What halves scatter by around the answer to all is what answers scatter by from search to search,
+    as far as they are linear in the runs (half-samples: McCarthy 1969). Runs drawn twice, as the bootstrap has them,
+    would be taken for runs without noise. The recommended share is always within.
 
     Args:
         plan: the search.
@@ -76,7 +83,8 @@ def interval_of(
     rng, course = np.random.default_rng([plan.seed, INTERVAL_SEED]), plan.course
     found = [weights]
     for _ in range(resamples):
-        drawn = sorted(rng.integers(len(runs), size=len(runs)).tolist())
+        half = rng.choice(np.arange(1, len(runs)), size=len(runs) // 2, replace=False)
+        drawn = [0, *sorted(half.tolist())]
         sample = [replace(runs[place], number=number) for number, place in enumerate(drawn)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a fit of few different runs may well be a poor one
@@ -117,9 +125,22 @@ def _of_earlier(plan: SearchPlan, made: Sequence[Run]) -> list[str]:
     return [said] if count else []
 
 
+def _of_pairs(receipt: Receipt) -> list[str]:
+    """Return that the pairs of the audit say nothing of noise, if none of them differs from another."""
+    alike = [comparison.pairs > 1 and comparison.sd == 0 for comparison in receipt.comparisons]
+    return ["Losses were the same under every seed: the pairs say no more than one."] if alike and all(alike) else []
+
+
+def _of_free(plan: SearchPlan, weights: F64) -> list[str]:
+    """Return that a recommended mixture is a free one, if it is."""
+    free = {UNIFORM: plan.rules.uniform, PROPORTIONAL: plan.rules.proportional}
+    same = [name for name, other in free.items() if other is not None and mixture(other) == mixture(weights)]
+    return [f"The recommended mixture is the {' and '.join(same)} one: {NONE_BETTER}."] if same else []
+
+
 def _remarks(plan: SearchPlan, weights: F64) -> list[str]:
     """Return what else should be known of a recommended mixture."""
-    found, rules = list(plan.score.remarks) if isinstance(plan.score, HasRemarks) else [], plan.rules
+    found = list(plan.score.remarks) if isinstance(plan.score, HasRemarks) else []
     if plan.extrapolation is not None:
         steps = f"{plan.extrapolation.steps:,} to {plan.extrapolation.target_steps:,} steps"
         found.append(f"Losses are extrapolated from {steps} by a law of steps, for one size of the model.")
@@ -130,9 +151,6 @@ def _remarks(plan: SearchPlan, weights: F64) -> list[str]:
                     f"The run reads {name!r} {passes:.3g} times, more than {plan.passes.most:g}: with this mixture its "
                     "rows are longer on average than those of the sources. Lower its share with --upper."
                 )
-    for name, other in (("uniform", rules.uniform), ("proportional", rules.proportional)):
-        if other is not None and np.abs(np.array(other) - weights).max() < 1e-6:
-            found.append(f"The recommended mixture is the {name} one: the search found none better beyond noise.")
     low, high = plan.space.lower, plan.space.upper
     for place in np.flatnonzero(plan.space.free).tolist():
         share = weights[place]

@@ -139,7 +139,7 @@ def _mixture_section(receipt: Receipt, others: Mapping[str, F64]) -> Html:
         table(headings, rows, caption="Recommended mixture", class_="cards glance"),
         element(
             "p",
-            f"{note}The interval shows how far a share moves when the runs are resampled and the method asked again.",
+            f"{note}The interval shows how far a share moves when the method is asked again of halves of the runs.",
             class_="note",
         ),
         id="mixture",

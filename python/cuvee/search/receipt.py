@@ -16,6 +16,8 @@ from ..errors import StateError
 F64 = NDArray[np.float64]
 Kind = Literal["search", "audit", "earlier audit"]
 RECOMMENDED, UNIFORM, PROPORTIONAL = "recommended", "uniform", "proportional"
+FOUND = "found"  # what the search recommended, where the audit overturned that
+ARMS = (RECOMMENDED, UNIFORM, PROPORTIONAL, FOUND)
 LEVEL = 0.9  # of intervals
 SURE = 0.95  # confidence from which a mixture counts as better
 PARTS = (0.25, 0.5, 0.75)  # of a run, after which losses are measured besides its end, for laws to go on from
@@ -34,7 +36,8 @@ class Run:
         losses: held-out loss by target, D values in nats.
         fidelity: part of the proxy's steps that were run, in (0, 1].
         training_seed, evaluation_seed: what it was drawn from.
-        arm: which mixture an audit run is of: "recommended", "uniform" or "proportional".
+        arm: which mixture an audit run is of: "recommended", "uniform", "proportional", or "found" if the search's own
+            answer was overturned by the audit. Also of runs that confirm an answer.
         curve: losses after the parts of the run that `PARTS` names, D each; empty if they were not measured.
         measured: the losses at the end of the run where `losses` are others: extrapolated beyond it, or those of the
             worst run in place of one that diverged; else empty. NaN for a loss that was not finite.
@@ -63,7 +66,7 @@ class Comparison:
     """The recommended mixture against another, from runs that share their seeds.
 
     Attributes:
-        other: "uniform" or "proportional".
+        other: "uniform", "proportional" or "found".
         differences: loss of the other minus that of the recommended mixture, one per seed, in nats.
         by_target: the same, averaged over seeds, for each of the D targets.
         diverged: pairs in which the recommended mixture diverged; it is then not better, whatever the others say.
@@ -101,7 +104,7 @@ class Comparison:
 
     @property
     def confidence(self) -> float:
-        """Probability that the gain is above 0: one-sided paired t test; NaN for a single pair."""
+        """1 - p of a one-sided paired t test of a gain above 0; NaN for a single pair."""
         if self.pairs < 2:
             return math.nan
         if self.sd == 0:
@@ -117,15 +120,14 @@ class Comparison:
 
     def sentence(self) -> str:
         """Return what the pairs say."""
+        other = "what the search found" if self.other == FOUND else self.other
         if self.diverged:
-            return (
-                f"not better than {self.other}: it diverged in {self.diverged} of {self.pairs} runs under fresh seeds"
-            )
+            return f"not better than {other}: it diverged in {self.diverged} of {self.pairs} runs under fresh seeds"
         low, high = self.interval
-        off = f"{abs(self.gain):.4f} nats {'below' if self.gain >= 0 else 'above'} {self.other}"
+        off = f"{abs(self.gain):.4f} nats {'below' if self.gain >= 0 else 'above'} {other}"
         if self.pairs < 2:
             return f"{off} in one pair of runs, which says nothing of noise: more audit seeds would"
-        verdict = f"better than {self.other}" if self.better else f"not better than {self.other} beyond noise"
+        verdict = f"better than {other}" if self.better else f"not better than {other} beyond noise"
         return (
             f"{verdict}: {off}, {LEVEL:.0%} interval of the gain {low:+.4f} to {high:+.4f}, confidence "
             f"{sureness(self.confidence)} from {self.pairs} pairs of runs under fresh seeds"
@@ -255,10 +257,10 @@ class Receipt:
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """The recommended mixture against uniform and proportional, as far as they ran with it."""
+        """The recommended mixture against the others of the audit."""
         ours = {(run.training_seed, run.evaluation_seed): run for run in self.of_kind("audit", RECOMMENDED)}
         found = []
-        for other in (UNIFORM, PROPORTIONAL):
+        for other in ARMS[1:]:
             pairs = [
                 (ours[seeds], run)
                 for run in self.of_kind("audit", other)
@@ -281,9 +283,8 @@ class Receipt:
     def noise(self) -> Noise:
         """How noisy runs are, from those of the audit that did not diverge: each arm under several seeds."""
         sound = replace(self, runs=tuple(run for run in self.runs if not run.diverged))
-        arms = (RECOMMENDED, UNIFORM, PROPORTIONAL)
         return Noise(
-            run=_pooled_sd([[self.loss(run) for run in sound.of_kind("audit", arm)] for arm in arms]),
+            run=_pooled_sd([[self.loss(run) for run in sound.of_kind("audit", arm)] for arm in ARMS]),
             difference=_pooled_sd([comparison.differences for comparison in sound.comparisons]),
             seeds=len(sound.audit_seeds),
         )
@@ -292,7 +293,7 @@ class Receipt:
     def verdict(self) -> str:
         """What the answer is worth, in a sentence or two."""
         said = [comparison.sentence() for comparison in self.comparisons]
-        text = "; ".join(said) if said else "not compared: no other mixture ran under fresh seeds"
+        text = "; ".join(said) if said else "not compared: no other mixture ran in the audit"
         return f"The recommended mixture is {text}."
 
     def __str__(self) -> str:
