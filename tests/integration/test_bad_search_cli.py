@@ -112,6 +112,35 @@ def test_a_run_that_fails_says_that_the_search_can_go_on(folder: Path, capsys: p
     assert "failing.py, line 2: score 'score' must return losses by name, but got ZeroDivisionError" in error
 
 
+def test_a_score_that_fails_later_on_must_stay_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (folder / "quick.py").read_text().replace("def score", "def run") + (
+        "\ndef score(weights, budget, seed):\n"
+        "    if Path('begun').exists() and len(Path('begun').read_text().splitlines()) == 4 and CARD == 0:\n"
+        "        raise ZeroDivisionError('no card')\n"
+        "    return run(weights, budget, seed)\n"
+    )
+    (folder / "later.py").write_text(f"CARD = 0\n{text}")
+    assert main(arguments(score="later.py:score")) == 2
+    *_, stopped, error = capsys.readouterr().err.splitlines()
+    assert stopped.startswith("stopped after 4 of 24 runs, lowest loss ")
+    assert stopped.endswith(
+        "the search is kept in run/study.db, and goes on with the --score file as it is; a mended file begins another "
+        "search, with another --study or --output-dir"
+    )
+    assert "ZeroDivisionError: no card" in error
+    (folder / "later.py").write_text(f"CARD = 1\n{text}")
+    assert main(arguments(score="later.py:score")) == 2  # as was said
+    assert "fingerprint of the --score of study 'mix' must be" in capsys.readouterr().err
+    assert main(arguments("--study", "mended", score="later.py:score")) == 0
+
+
+def test_a_score_that_failed_at_once_may_be_mended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments(score="failing.py")) == 2
+    assert "the same command goes on\n" in capsys.readouterr().err
+    (folder / "failing.py").write_text((folder / "quick.py").read_text())
+    assert main(arguments(score="failing.py")) == 0
+
+
 def test_a_score_cannot_end_the_search_without_a_word(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "leaving.py").write_text("import sys\ndef score(weights, budget, seed):\n    sys.exit(0)\n")
     assert main(arguments("--score", "leaving.py")) == 2
@@ -165,3 +194,51 @@ def test_other_data_are_another_study(folder: Path, capsys: pytest.CaptureFixtur
     (folder / "a.jsonl").write_text('{"text": "other"}\n' * 50)
     assert main(arguments()) == 2
     assert "fingerprints of the sources of study 'mix' must be" in capsys.readouterr().err
+
+
+def test_the_receipt_of_another_search_is_not_replaced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments()) == 0
+    kept = (folder / "run" / "receipt.json").read_bytes()
+    (folder / "two.json").write_text(json.dumps(MIX | {"sources": MIX["sources"][:2]}))
+    ran = (folder / "begun").read_bytes()
+    capsys.readouterr()
+    assert main(["two.json" if word == "mix.json" else word for word in arguments()]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: --output-dir must not hold the receipt.json of another search, but got 'run' with ")
+    assert "names ['a', 'b', 'c'] where this one has ['a', 'b']; name another folder" in error
+    assert (folder / "run" / "receipt.json").read_bytes() == kept
+    assert (folder / "begun").read_bytes() == ran
+
+
+def test_the_receipt_of_other_data_is_not_replaced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments()) == 0
+    (folder / "a.jsonl").write_text('{"text": "other"}\n' * 50)
+    assert main(arguments("--study", "other")) == 2
+    said = "--output-dir must not hold the receipt.json of another search, but got 'run' with fingerprint '"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ['{"rule": {}, "overlap": {}, "result_hash": "x"}', "no JSON", "[]"])
+def test_the_receipt_of_something_else_is_not_replaced(
+    text: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "run").mkdir()
+    (folder / "run" / "receipt.json").write_text(text)
+    assert main(arguments()) == 2
+    said = "error: --output-dir must not hold the receipt.json of something else, but got 'run'; name another folder\n"
+    assert capsys.readouterr() == ("", said)
+    assert [path.name for path in (folder / "run").iterdir()] == ["receipt.json"]
+
+
+@pytest.mark.parametrize(
+    ("study", "called"),
+    [("../../evil", "search-%2E.%2F..%2Fevil"), ("a/b", "search-a%2Fb"), ("first", "search-first"), ("n" * 300, None)],
+)
+def test_a_study_of_any_name_has_a_folder_of_its_own(study: str, called: str | None, folder: Path) -> None:
+    given = arguments("--study", study)
+    place = given.index("--output-dir")
+    assert main([*given[:place], *given[place + 2 :]]) == 0
+    (made,) = (folder / "runs").iterdir()
+    assert called is None or made.name == called
+    assert len(made.name) < 120
+    assert (made / "receipt.json").is_file()

@@ -9,14 +9,19 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cuvee import manifest
 from cuvee.cli import main
+from cuvee.cli.search_view import _cells, _goal
+from cuvee.search.passes import Passes
+from cuvee.search.plan import SearchPlan
 from cuvee.search.receipt import Receipt
+from cuvee.search.space import Space
 from cuvee.search.storage import open_storage
 from searches import MIX, ROWS, SCORE, arguments, bare, begun, receipt_in, start, wait_for, write_folder
 
@@ -229,6 +234,62 @@ def test_the_answer_fits_the_terminal_with_all_of_every_name(
     assert len(re.findall(r"\S% \.\. \S+%  +\S+%  +\S+%$", printed, re.MULTILINE)) == 4
     assert name in "".join(line.split("  ")[0].strip() for line in printed.splitlines())
     assert re.search(HEADINGS, printed)
+
+
+@pytest.mark.parametrize("width", [24, 40, 56])
+def test_a_narrow_terminal_has_all_of_every_name_and_number(
+    width: int, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main(arguments()) == 0
+    wide = capsys.readouterr().out.split("verdict")[0]
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(arguments()) == 0
+    narrow = capsys.readouterr().out.split("verdict")[0]
+    rows = re.findall(r"^([abc]) +(\S+%) +(\S+%) \.\. (\S+%) +(\S+%) +(\S+%)$", wide, re.MULTILINE)
+    assert [row[0] for row in rows] == ["a", "b", "c"]
+    said = " ".join(narrow.split())
+    for name, share, low, high, uniform, proportional in rows:
+        facts = f"recommended {share}, 90% interval {low} .. {high}, uniform {uniform}, proportional {proportional}"
+        assert f" {name} {facts}" in said
+    assert "…" not in narrow
+    assert max(map(len, narrow.split("domains")[1].splitlines())) <= width
+
+
+def described(names: Sequence[str], weights: Sequence[float], **more: Any) -> Receipt:
+    even = (1 / len(names),) * len(names)
+    return Receipt(
+        method="auto", names=tuple(names), targets=tuple(names), target_weights=tuple(weights), weights=even, runs=(),
+        **more,
+    )  # fmt: skip
+
+
+def test_the_goal_says_whose_weights_are_which_and_is_short() -> None:
+    many = [f"d{place}" for place in range(60)]
+    goals = [
+        _goal(described(["a", "b"], [0.5, 0.5])),
+        _goal(described(["a", "b", "c"], [0.25, 0.75, 0.0])),
+        _goal(described(many, [1 / 60] * 60)),
+        _goal(described(many, [place / 1770 for place in range(60)])),
+    ]
+    assert goals[:3] == [
+        "the mean of the losses of a, b, each counting the same",
+        "the mean of the losses with weights: b 75.00%, a 25.00%",
+        "the mean of all 60 losses, each counting the same",
+    ]
+    assert goals[3].startswith("the mean of the losses with weights: d59 3.33%, d58 3.28%, ")
+    assert goals[3].endswith(", d53 2.99%, 52 more with less")
+
+
+def test_dust_is_no_share_and_passes_without_end_are_short() -> None:
+    plan = SearchPlan(
+        score=lambda weights, _budget, _seed: weights, space=Space(["a", "b"]), budget=8,
+        passes=Passes(rows=(1e-12, 50.0), run_rows=7.6e3),
+    )  # fmt: skip
+    headings, rows = _cells(described(["a", "b"], [0.5, 0.5], low=(9.8e-13, 0.2), high=(0.3285, 2e-5)), plan)
+    assert [row[2] for row in rows] == ["0.00% .. 32.85%", "20.00% .. 2.0e-03%"]
+    assert headings[-1] == "passes"
+    assert [row[-1] for row in rows] == ["3.80e+15", "76.00"]
 
 
 def test_rungs_run_mixtures_in_part_first_and_belong_to_the_study(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna  # noqa: TID253
 import pytest
 
 from cuvee.errors import CuveeError, MixtureError, StateError
@@ -247,3 +248,85 @@ def test_a_space_of_one_mixture_is_searched_in_no_time(space: Space, method: str
     receipt = search(bowl, space, budget=40, method=method)
     assert receipt.weights == pytest.approx(space.uniform, abs=1e-9)
     assert receipt.spent == 1 + len(receipt.audit_seeds)
+
+
+# --- losses that cannot be read
+class Refusing(dict):
+    """Losses that cannot be looked up."""
+
+    def __getitem__(self, name: str) -> float:
+        raise RuntimeError(f"no {name} here")
+
+
+class Meta:
+    """A loss without a value, as a tensor of torch's meta device is."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("no data")
+
+    def __repr__(self) -> str:
+        return "tensor(..., device='meta')"
+
+
+def test_losses_whose_conversion_raises_are_told() -> None:
+    with pytest.raises(MixtureError, match=r"loss of 'a' must be a finite number, but got tensor\(..., device='meta'"):
+        searched(lambda weights, budget, seed: dict.fromkeys(weights, Meta()))
+    with pytest.raises(MixtureError, match="loss of 'a' must be a finite number, but got RuntimeError: no a here"):
+        searched(lambda weights, budget, seed: Refusing(weights))
+
+
+# --- studies of others
+def test_a_study_that_maximises_is_not_joined(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    optuna.create_study(storage=url, study_name="search", direction="maximize")
+    with pytest.raises(StateError, match=r"study 'search' must be one that minimises .* but got one of maximize; give"):
+        searched(bowl, storage=url)
+
+
+def test_a_search_leaves_the_verbosity_of_optuna_as_it_was(tmp_path: Path) -> None:
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.DEBUG)
+    try:
+        searched(bowl, storage=f"{tmp_path}/study.log")
+        assert optuna.logging.get_verbosity() == optuna.logging.DEBUG
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+@pytest.mark.parametrize(
+    ("losses", "says"),
+    [("x", "with TypeError: 'x' among its losses"), ([1.0], "with other losses than 3"), (5, "with TypeError: ")],
+)
+def test_losses_that_were_edited_in_a_journal_are_told(losses: object, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "study.log"
+    searched(bowl, storage=path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    edited = next(line for line in lines if "result" in line.get("user_attr", {}))
+    edited["user_attr"]["result"]["losses"] = losses
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    with pytest.raises(StateError, match=r"storage must be as searches wrote it, but got trial \d+ " + says):
+        searched(bowl, storage=path)
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        '{"op_code":99,"worker_id":"x"}',
+        '{"op_code":true,"worker_id":"x","study_id":0}',
+        '{"op_code":4}',
+        '{"op_code":4,"worker_id":"x"}',
+    ],
+)
+def test_lines_of_a_journal_that_are_no_entries_are_named(junk: str, tmp_path: Path) -> None:
+    path = tmp_path / "study.log"
+    searched(bowl, storage=path)
+    number = len(path.read_text().splitlines()) + 1
+    with path.open("a") as file:
+        file.write(f"{junk}\n")
+    with pytest.raises(CuveeError, match=f"line {number} is no entry of a journal"):
+        searched(bowl, storage=path)
+
+
+def test_the_budget_of_a_method_is_no_option() -> None:
+    with pytest.raises(MixtureError, match="options must not have 'budget', but got 1; the search gives it"):
+        searched(bowl, options={"budget": 1})

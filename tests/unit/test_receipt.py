@@ -173,6 +173,16 @@ def test_a_receipt_survives_json(gains: list[float], predicted: float) -> None:
         (lambda d: d["runs"][1].update(notes="mine"), "another runs.1.notes: no receipt has that field"),
         (lambda d: d.update(notes="mine"), "another notes: no receipt has that field"),
         (lambda d: d.update(method={1, 2}), "another values: "),
+        (lambda d: d.update(weights=[-5.0, 6.0]), "another weights: [-5.0, 6.0] are not shares with the sum 1"),
+        (lambda d: d.update(weights=[0.5, 0.6]), "another weights: [0.5, 0.6] are not shares with the sum 1"),
+        (lambda d: d.update(weights=[None, 1.0]), "another weights: [nan, 1.0] are not shares"),
+        (lambda d: d.update(target_weights=[0.0, 0.0]), "another target_weights: [0.0, 0.0] are not shares"),
+        (lambda d: d["runs"][1].update(weights=[2.0, -1.0]), "another runs.1.weights: [2.0, -1.0] are not shares"),
+        (lambda d: d.update(names=["a", "a"]), "another names: ['a', 'a'] are not one or more names"),
+        (lambda d: d.update(targets=["a", "a"]), "another targets: ['a', 'a'] are not one or more names"),
+        (lambda d: d["runs"][1].update(number=0), "another runs.1.number: there is another search run 0"),
+        (lambda d: d["runs"][3].update(arm="mine"), "another runs.3.arm: 'mine' is none of ['recommended', "),
+        (lambda d: d["runs"][1].update(losses=[None, 1.0]), "another runs.1.losses: null in a run that did not"),
     ],
 )
 def test_a_receipt_that_was_edited_says_where(change, says: str) -> None:
@@ -185,10 +195,11 @@ def test_a_receipt_that_was_edited_says_where(change, says: str) -> None:
 
 def test_losses_that_are_no_numbers_are_null_in_json_and_come_back() -> None:
     receipt = receipt_of([0.1, 0.2])
-    broken = replace(receipt, runs=(replace(receipt.runs[0], losses=(math.nan, math.inf)), *receipt.runs[1:]))
+    diverged = replace(receipt.runs[0], measured=(math.nan, math.inf), diverged=True)
+    broken = replace(receipt, runs=(diverged, *receipt.runs[1:]))
     text = broken.to_json()
     again = Receipt.from_document(json.loads(text, parse_constant=pytest.fail))
-    assert all(math.isnan(loss) for loss in again.runs[0].losses)
+    assert all(math.isnan(loss) for loss in again.runs[0].measured)
     assert again.to_json() == text
 
 

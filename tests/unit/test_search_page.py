@@ -15,6 +15,7 @@ import pytest
 
 from cuvee import manifest
 from cuvee.errors import ManifestError, MixtureError, StateError
+from cuvee.report.wording import MISSING
 from cuvee.search import Proxy, SyntheticDomain, search
 from cuvee.search.extrapolation import Extrapolation
 from cuvee.search.figures import MOST_AXES, audit_picture, loss_picture, mixtures_picture, triangle_picture
@@ -163,6 +164,17 @@ def test_the_audit_is_drawn_with_its_interval() -> None:
     assert mean["error_y"]["array"][0] - mean["error_y"]["arrayminus"][0] == pytest.approx(
         high + low - 2 * mean["y"][0]
     )
+
+
+def test_one_pair_of_the_audit_says_nothing_of_noise() -> None:
+    receipt = receipt_of()
+    first = next(run for run in receipt.runs if run.kind == "audit")
+    seeds = (first.training_seed, first.evaluation_seed)
+    runs = [run for run in receipt.runs if run.kind != "audit" or (run.training_seed, run.evaluation_seed) == seeds]
+    picture = audit_picture(replace(receipt, runs=tuple(runs)))
+    assert picture is not None
+    assert [row[-2:] for row in picture.rows] == [(MISSING, MISSING)] * len(picture.rows)
+    assert "nan" not in str(picture.rows)
 
 
 def test_a_law_predicts_runs_that_it_was_not_fitted_to() -> None:

@@ -302,6 +302,6 @@ def _search(command: Command) -> None:
         raise typer.Exit(INTERRUPTED) from None
     except MixtureError:  # of a run
         if plan is not None:
-            print_stopped(command, plan)
+            print_stopped(command, plan, failed=True)
         raise
     print_answer(receipt, plan, files)

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 
 EQUAL = 1e-12  # apart by less, weights are alike
+DUST = 1e-6  # a share below is none; a manifest that is learned has no smaller ones, either
+MOST_NAMES = 8  # of losses, in a line
+LEAST_NAME = 8  # columns of a terminal for a name; with fewer there is a block of lines in place of a row
+MANY_PASSES = 1e6  # from which on they are told in powers of ten
 
 
 @contextmanager
@@ -93,28 +97,33 @@ def _done(plan: SearchPlan, slots: Sequence[Slot]) -> str:
     return f"{_spent(slots):.4g} of {plan.budget} runs{best}{diverged}"
 
 
-def print_stopped(command: Command, plan: SearchPlan | None) -> None:
-    """Say on stderr how far an interrupted search is, where it is kept, and that it can go on.
+def print_stopped(command: Command, plan: SearchPlan | None, *, failed: bool = False) -> None:
+    """Say on stderr how far an interrupted search is, where it is kept, and how it can go on.
 
     Args:
         command: what was interrupted.
         plan: what was searched; None if that was not known yet.
+        failed: whether a run failed, so that a score of the user's is to be mended, which makes it another.
     """
-    done = "before any new run"
+    done, goes_on = "before any new run", "and the same command goes on"
     if plan is not None:
         done = "at some run, how many are done cannot be read"
         with suppress(CuveeError):
-            done = f"after {_done(plan, command.runs(plan))}"
-    console(stderr=True).print(
-        f"stopped {done}; the search is kept in {command.place}, and the same command goes on", soft_wrap=True
-    )
+            runs = command.runs(plan)
+            done = f"after {_done(plan, runs)}"
+            if failed and command.search.score is not None and any(run.state == "done" for run in runs):
+                goes_on = (
+                    "and goes on with the --score file as it is; a mended file begins another search, with another "
+                    "--study or --output-dir"
+                )
+    console(stderr=True).print(f"stopped {done}; the search is kept in {command.place}, {goes_on}", soft_wrap=True)
 
 
 def print_answer(receipt: Receipt, plan: SearchPlan, files: Mapping[str, Path]) -> None:
     """Print the recommended mixture, what it is worth, and where it was written."""
     out = console()
     out.print(f"\n{_title(receipt)}\n", soft_wrap=True)
-    out.print(_table(receipt, plan))
+    _print_shares(out, receipt, plan)
     out.print()
     said = [("verdict", receipt.verdict), ("goal", _goal(receipt)), ("worse", _worse(receipt))]
     said += [("note", remark) for remark in receipt.remarks]
@@ -129,10 +138,17 @@ def print_answer(receipt: Receipt, plan: SearchPlan, files: Mapping[str, Path]) 
 
 def _goal(receipt: Receipt) -> str:
     weights = receipt.target_weights
-    alike = max(weights) - min(weights) < EQUAL
-    counted = "each counting the same" if alike else f"weights {', '.join(map(percent, weights))}"
-    of = "the loss" if len(weights) == 1 else "the mean of the losses"
-    return f"{of} of {', '.join(receipt.targets)}" + (f", {counted}" if len(weights) > 1 else "")
+    if len(weights) == 1:
+        return f"the loss of {receipt.targets[0]}"
+    if max(weights) - min(weights) < EQUAL:
+        many = f"all {len(weights)} losses"
+        of = many if len(weights) > MOST_NAMES else f"the losses of {', '.join(receipt.targets)}"
+        return f"the mean of {of}, each counting the same"
+    weighted = sorted(zip(weights, receipt.targets, strict=True), key=lambda pair: -pair[0])
+    shown = [f"{name} {percent(weight)}" for weight, name in weighted if weight]
+    if len(shown) > MOST_NAMES:
+        shown = [*shown[: MOST_NAMES - 1], f"{len(shown) - MOST_NAMES + 1} more with less"]
+    return f"the mean of the losses with weights: {', '.join(shown)}"
 
 
 def _worse(receipt: Receipt) -> str:
@@ -154,12 +170,38 @@ def _title(receipt: Receipt) -> str:
     )
 
 
-def _table(receipt: Receipt, plan: SearchPlan) -> object:
-    """Return the table of shares."""
+def _print_shares(out: Console, receipt: Receipt, plan: SearchPlan) -> None:
+    """Print the shares: a table, or where a terminal is too narrow for one a block of lines for each domain."""
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    headings, rows = _cells(receipt, plan)
+    first, *widths = (max(map(cell_len, column)) for column in zip(headings, *rows, strict=True))
+    if min(first, LEAST_NAME) + sum(width + 2 for width in widths) <= out.width:
+        out.print(_table(headings, rows))
+        return
+    for name, *cells in rows:
+        out.print(Text(name, "bold"))
+        facts = zip(headings[1:], cells, strict=True)
+        print_wrapped(out, "  ", ", ".join(f"{heading} {cell}" for heading, cell in facts if cell))
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> object:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(headings[0], justify="left", overflow="fold")
+    for heading in headings[1:]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _cells(receipt: Receipt, plan: SearchPlan) -> tuple[list[str], list[list[str]]]:
+    """Return headings, and what stands below them for each domain."""
     rules = plan.rules
     headings = [
         "domain",
@@ -170,18 +212,20 @@ def _table(receipt: Receipt, plan: SearchPlan) -> object:
         *["passes"] * (plan.passes is not None),
     ]
     passes = None if plan.passes is None else plan.passes.of(np.array(receipt.weights)).tolist()
-    table.add_column(headings[0], justify="left", overflow="fold")
-    for heading in headings[1:]:
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for place, name in enumerate(receipt.names):
-        interval = f"{percent(receipt.low[place])} .. {percent(receipt.high[place])}" if receipt.low else ""
-        cells = [percent(receipt.weights[place]), interval, percent(rules.uniform[place])]
+        interval = f"{_share(receipt.low[place])} .. {_share(receipt.high[place])}" if receipt.low else ""
+        cells = [name, _share(receipt.weights[place]), interval, _share(rules.uniform[place])]
         if rules.proportional is not None:
-            cells.append(percent(rules.proportional[place]))
+            cells.append(_share(rules.proportional[place]))
         if passes is not None:
-            cells.append(f"{passes[place]:.2f}")
-        table.add_row(name, *cells)
-    return table
+            cells.append(f"{passes[place]:,.2f}" if passes[place] < MANY_PASSES else f"{passes[place]:.2e}")
+        rows.append(cells)
+    return headings, rows
+
+
+def _share(share: float) -> str:
+    return percent(0.0 if share < DUST else share)
 
 
 def _noise(receipt: Receipt) -> str:

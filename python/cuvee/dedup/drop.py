@@ -27,7 +27,7 @@ def index_names(names: Sequence[str]) -> list[str]:
     taken: set[str] = set()
     found = []
     for name in names:
-        stem = unique = _stem(name)
+        stem = unique = file_stem(name)
         number = 1
         while _folded(unique) in taken:
             number += 1
@@ -73,7 +73,8 @@ def _is_ours(path: Path) -> bool:
     return isinstance(document, dict) and document.keys() >= _OURS
 
 
-def _stem(name: str) -> str:
+def file_stem(name: str) -> str:
+    """Return a name as part of that of a file: without what a file system may refuse, and not too long."""
     escaped = "".join(f"%{ord(char):02X}" if char in _UNSAFE else char for char in name)
     escaped = escaped if not escaped.startswith(".") else f"%2E{escaped[1:]}"
     content = escaped.encode()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from ..cache import write_atomically
-from ..errors import CuveeError
+from ..dedup.drop import file_stem
+from ..errors import CuveeError, StateError
 from ..manifest import Manifest, load
 from ..manifest.outputs import check_output, code_file
 from .from_manifest import ManifestSearch
@@ -20,6 +23,7 @@ from .storage import default_storage, without_password
 from .trials import Slot
 
 RECEIPT, REPORT = "receipt.json", "report.html"
+OURS = {"format", "method", "names", "target_weights", "runs"}  # some of what every receipt of a search has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +35,7 @@ class Command:
         workers: processes on this machine.
         storage: address of its storage; None is a SQLite file in the folder.
         study: its name there; None is the name of the manifest's file.
-        output_dir: the folder; None is `runs/search-NAME`, the study's name.
+        output_dir: the folder; None is `runs/search-NAME`, with the study's name as a file may be called.
         write: manifest to write with the learned weights; None writes none.
 
     Raises:
@@ -50,6 +54,7 @@ class Command:
         object.__setattr__(self, "manifest", load(self.search.manifest))
         if self.folder.exists() and not self.folder.is_dir():
             raise CuveeError(f"--output-dir must be a folder, but got {str(self.folder)!r}")
+        self._kept()
         if self.write is not None:
             check_learnable(self.manifest)
             self._check_write(self.write)
@@ -71,7 +76,7 @@ class Command:
     @property
     def folder(self) -> Path:
         """Folder of the search."""
-        return self.output_dir or Path("runs", f"search-{self.name}")
+        return self.output_dir or Path("runs", f"search-{file_stem(self.name)}")
 
     @property
     def name(self) -> str:
@@ -94,8 +99,43 @@ class Command:
 
     def run(self, plan: SearchPlan, watch: Watch | None = None) -> Sequence[Slot]:
         """Work on the search until it is finished, and return its runs."""
+        self.check_folder(plan)
         self.folder.mkdir(parents=True, exist_ok=True)
         return make_runs(plan, self.desk, workers=self.workers, watch=watch)
+
+    def check_folder(self, plan: SearchPlan) -> None:
+        """Raise if the folder has the receipt of another search, which the one of this would replace.
+
+        Raises:
+            StateError: naming what the other was of, or the option by which a study differs that is there.
+        """
+        kept = self._kept()
+        if kept is None:
+            return
+        ours = {"names": list(plan.space.names), "fingerprint": str(plan.about.get("fingerprint", ""))}
+        for what, said in ours.items():
+            if kept.get(what) != said:
+                plan.open(self.desk.storage, self.name)  # a study that is there says itself what differs
+                raise StateError(
+                    f"--output-dir must not hold the {RECEIPT} of another search, but got {str(self.folder)!r} with "
+                    f"{what} {kept.get(what)!r:.200} where this one has {said!r:.200}; name another folder"
+                )
+
+    def _kept(self) -> dict[str, Any] | None:
+        """Return the receipt that the folder has, None if there is none; raise if it is of something else."""
+        path = self.folder / RECEIPT
+        if not path.exists():
+            return None
+        try:
+            document = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            document = None
+        if not (isinstance(document, dict) and document.keys() >= OURS):
+            raise StateError(
+                f"--output-dir must not hold the {RECEIPT} of something else, but got {str(self.folder)!r}; name "
+                "another folder"
+            )
+        return document
 
     def runs(self, plan: SearchPlan) -> Sequence[Slot]:
         """Return the runs that were made so far, or are to be made next."""

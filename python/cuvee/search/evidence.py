@@ -57,7 +57,7 @@ def receipt_of(plan: SearchPlan, slots: Sequence[Slot], *, resamples: int | None
     asked, receipt = receipt, settled(receipt, {name: weights for name, weights in free.items() if weights is not None})
     weights = np.array(receipt.weights)
     low, high = interval_of(plan, searched, weights, resamples) if searched and resamples else ((), ())
-    said = [*_of_pairs(receipt), *([] if asked is not receipt else _of_free(plan, weights)), *_remarks(plan, weights)]
+    said = [*_remarks(plan, weights), *([] if asked is not receipt else _of_free(plan, weights)), *_of_pairs(receipt)]
     return replace(receipt, low=low, high=high, remarks=(*receipt.remarks, *said))
 
 

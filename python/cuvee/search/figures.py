@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..report.figures import Figure, plain
+from ..report.wording import MISSING
 from .receipt import F64, Receipt, Run, sureness
 
 MOST_AXES = 20  # of parallel coordinates; the names of more would lie over one another on a small screen
@@ -126,8 +127,8 @@ def audit_picture(receipt: Receipt) -> Picture | None:
                 one.other,
                 str(one.pairs),
                 f"{one.gain:+.4f}",
-                f"{one.interval[0]:+.4f} .. {one.interval[1]:+.4f}",
-                sureness(one.confidence),
+                MISSING if one.pairs < 2 else f"{one.interval[0]:+.4f} .. {one.interval[1]:+.4f}",
+                MISSING if one.pairs < 2 else sureness(one.confidence),
             )
             for one in comparisons
         ],

@@ -16,6 +16,7 @@ from typing import Any
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock  # noqa: TID253
 
 MARK = b'{"op_code":'  # what every entry begins with
+NAMED = ("study_name", *["study_id"] * 4, *["trial_id"] * 5)  # what an entry is about, by its op_code
 BLOCK = 1 << 16  # bytes read at a time from the end
 
 
@@ -81,7 +82,10 @@ def _is_entry(line: bytes) -> bool:
         entry = json.loads(line)
     except ValueError:
         return False
-    return isinstance(entry, dict) and "op_code" in entry
+    if not isinstance(entry, dict) or not isinstance(entry.get("worker_id"), str):
+        return False
+    operation = entry.get("op_code")
+    return type(operation) is int and 0 <= operation < len(NAMED) and NAMED[operation] in entry
 
 
 def _begins_an_entry(line: bytes, *, first: bool) -> bool:

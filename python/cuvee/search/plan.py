@@ -24,6 +24,7 @@ from .terms import BUDGET, check_budgets, check_same
 EVALUATION_SEED = 999_000  # of the search, as in `proxy_run_score`
 MOST_RUNS = 1_000_000
 FEWEST_STEPS = 16  # of a run whose curve is to be extrapolated
+GIVEN = ("budget", "seed", "targets", "losses")  # to a method by the search, and so no options
 GROUPS = 2  # batches that a round is split into, so that two workers share it
 
 
@@ -62,8 +63,8 @@ class SearchPlan:
         targets: weight of each loss in what is minimised, by name; the score must return them. None: the domains, all
             the same.
         options: of the method.
-        audit_seeds: fresh seeds under which the answer is compared with uniform and proportional; 0 is no audit beyond
-            one run of the answer. None: one for each 12 runs of the budget, at most 8.
+        audit_seeds: fresh seeds under which the answer is compared with uniform and proportional, 1 or more. None: one
+            for each 12 runs of the budget, at most 8.
         round_size: runs that are proposed at a time, and so the most workers that can share the work. None: an eighth
             of the budget, at most 8.
         group_size: runs that a worker trains as one batch. None: half a round if the score makes many at once, else 1.
@@ -208,13 +209,13 @@ class SearchPlan:
 
     def make_method(self, budget: int) -> Method:
         """Return the method as it is before any run, for so many whole runs of the search."""
-        options: dict[str, Any] = {"budget": budget, **self.options}
         weights = np.array(self.target_weights)
-        for name in ("seed", "targets", "losses"):
-            if name in options:
+        for name in GIVEN:
+            if name in self.options:
                 raise MixtureError(
-                    f"options must not have {name!r}, but got {options[name]!r:.100}; the search gives it"
+                    f"options must not have {name!r}, but got {self.options[name]!r:.100}; the search gives it"
                 )
+        options: dict[str, Any] = {"budget": budget, **self.options}
         try:
             return make_method(self.method, self.space, seed=self.seed, targets=weights, losses=self.losses, **options)
         except (TypeError, ValueError) as error:

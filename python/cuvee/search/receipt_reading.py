@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .receipt import Receipt
 
 Made = TypeVar("Made", bound="Receipt")
+SLACK = 1e-6  # by which the sum of shares may be off
 BESIDE = ("format", "summary")  # what a document has that is no field
 
 
@@ -38,6 +39,8 @@ def receipt_from(document: Mapping[str, Any], made: type[Made]) -> Made:
     except (TypeError, ValueError) as error:
         raise _other("values", str(error)) from None
     _check_sizes(receipt)
+    _check_shares(receipt)
+    _check_runs(receipt)
     return receipt
 
 
@@ -71,6 +74,34 @@ def _check_sizes(receipt: Receipt) -> None:
     for name, values, size in sizes:
         if len(values) != size:
             raise _other(name, f"{len(values)} numbers where there must be {size}")
+
+
+def _check_shares(receipt: Receipt) -> None:
+    """Raise unless names are told apart, and all shares are within [0, 1] with the sum 1."""
+    for field in ("names", "targets"):
+        names = getattr(receipt, field)
+        if not names or len(set(names)) < len(names):
+            raise _other(field, f"{list(names)!r:.200} are not one or more names that are told apart")
+    shares = [(name, getattr(receipt, name)) for name in ("weights", "target_weights")]
+    shares += [(f"runs.{place}.weights", run.weights) for place, run in enumerate(receipt.runs)]
+    for field, values in shares:
+        if not (all(-SLACK <= value <= 1 + SLACK for value in values) and abs(math.fsum(values) - 1) <= SLACK):
+            raise _other(field, f"{list(values)!r:.200} are not shares with the sum 1")
+
+
+def _check_runs(receipt: Receipt) -> None:
+    """Raise unless every run is there once, is of a known arm, and has losses."""
+    from .receipt import ARMS
+
+    seen = set()
+    for place, run in enumerate(receipt.runs):
+        if (run.kind, run.arm, run.number) in seen:
+            raise _other(f"runs.{place}.number", f"there is another {run.kind} run {run.number}")
+        seen.add((run.kind, run.arm, run.number))
+        if run.arm and run.arm not in ARMS:
+            raise _other(f"runs.{place}.arm", f"{run.arm!r:.100} is none of {list(ARMS)}")
+        if not (run.diverged or all(map(math.isfinite, run.losses))):
+            raise _other(f"runs.{place}.losses", "null in a run that did not diverge")
 
 
 def _with_nan(value: Any) -> Any:

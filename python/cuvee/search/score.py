@@ -108,7 +108,11 @@ def _loss(answer: Mapping[str, float], name: str, *, finite: bool) -> float:
         raise MixtureError(
             f"score must return a loss of {name!r}, but got {list(answer)!r:.200}{like}; name other losses in targets"
         )
-    value = answer[name]
+    try:
+        value = answer[name]
+    except Exception as error:  # whatever a mapping of the user's raises
+        reason = f"{type(error).__name__}: {error}"
+        raise MixtureError(f"loss of {name!r} must be a finite number, but got {reason:.200}") from None
     loss = _number(value)
     if loss is None or (finite and not math.isfinite(loss)):
         raise MixtureError(f"loss of {name!r} must be a finite number, but got {value!r:.100}")
@@ -123,5 +127,5 @@ def _number(value: object) -> float | None:
         return None if isinstance(value, str | bytes | bool | np.bool_) else float(value)  # type: ignore[arg-type]
     except OverflowError:
         return math.inf
-    except (TypeError, ValueError):
+    except Exception:  # whatever a value of some library raises: a tensor without data, one of many numbers
         return None

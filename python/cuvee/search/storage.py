@@ -162,11 +162,13 @@ def _sqlite(place: str) -> BaseStorage:
     SQLite refuses without waiting. Write-ahead logging keeps the file whole when a process is killed.
     """
     import optuna
-    from sqlalchemy import event
+    from sqlalchemy import URL, event
 
     Path(place).absolute().parent.mkdir(parents=True, exist_ok=True)
     options = {"connect_args": {"timeout": BUSY_SECONDS, "check_same_thread": False}}
-    storage = _patiently(lambda: optuna.storages.RDBStorage(f"sqlite:///{place}", engine_kwargs=options))
+    named = URL.create("sqlite", database=place).render_as_string()  # as a % in it is a % for every release
+    url = f"sqlite:///{place}" if "?" in place else named
+    storage = _patiently(lambda: optuna.storages.RDBStorage(url, engine_kwargs=options))
 
     def connected(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # transactions begin below, not where the driver thinks

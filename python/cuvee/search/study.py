@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..errors import CuveeError
+from ..errors import CuveeError, StateError
 from .neighbours import BEAT_SECONDS, GRACE_SECONDS, Heart, Neighbours, identity
 from .receipt import F64
 from .rounds import Course
-from .storage import again, open_storage
+from .storage import again, open_storage, quiet
 from .terms import RAISED, UNDER, Terms, in_force
 from .trials import Slot, Trials, add_entry
 
@@ -227,7 +227,8 @@ def open_study(
 
     Raises:
         CuveeError: the storage cannot be opened.
-        StateError: the study was begun with other settings; the sentence names the first that differs.
+        StateError: the study was begun with other settings, and the sentence names the first that differs; or it is
+            none of a search.
     """
     study, storage = _in_storage(url, name)
     trials = Trials(study, storage, names, tuple(course.targets.values()), settings=settings, raised=raised)
@@ -260,14 +261,26 @@ def raise_budget(url: str, name: str, terms: Terms, budget: int) -> None:
 
 
 def _in_storage(url: str, name: str) -> tuple[OptunaStudy, BaseStorage]:
-    """Return a study, made if it is not there, and its storage."""
+    """Return a study, made if it is not there, and its storage.
+
+    Raises:
+        CuveeError: the name is none, or the storage cannot be opened.
+        StateError: something else made a study of that name.
+    """
     import optuna
 
     if not (isinstance(name, str) and 0 < len(name) <= LONGEST_NAME):
         raise CuveeError(f"study must be a name of 1 to {LONGEST_NAME} characters, but got {name!r:.100}")
     storage = open_storage(url)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = again(
-        lambda: optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
-    )
+    with quiet():
+        study = again(
+            lambda: optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
+        )
+    directions = again(lambda: study.directions)
+    if directions != [optuna.study.StudyDirection.MINIMIZE]:  # made by something else, and joined as it is
+        shown = ", ".join(direction.name.lower() for direction in directions)
+        raise StateError(
+            f"study {name!r} must be one that minimises a loss, as searches do, but got one of {shown}; give the "
+            "search another --study, or another --storage"
+        )
     return study, storage

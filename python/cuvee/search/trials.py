@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ..errors import StateError
 from .divergence import is_sound
 from .receipt import F64, Kind, Run, without_nan
 from .storage import again
@@ -158,10 +159,27 @@ class Trials:
         """Return where every run stands, search first, in the order of their numbers."""
         standing: dict[tuple[str, int], Slot] = {}
         for trial in self._read():
-            slot = _slot_of(trial) if trial.user_attrs.get(UNDER) == self._terms.number else None
+            slot = self._slot(trial) if trial.user_attrs.get(UNDER) == self._terms.number else None
             if slot is not None:  # trials come by number: the first one stands
                 standing.setdefault((slot.planned.kind, slot.planned.number), slot)
         return sorted(standing.values(), key=lambda slot: (slot.planned.kind == "audit", slot.planned.number))
+
+    def _slot(self, trial: FrozenTrial) -> Slot | None:
+        """Return the run that a trial stands for, None if there is none.
+
+        Raises:
+            StateError: it is written otherwise than searches write it.
+        """
+        try:
+            slot = _slot_of(trial)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise _edited(trial, f"{type(error).__name__}: {error}") from None
+        if slot is None:
+            return None
+        table = (*slot.curve, slot.losses) if slot.state == "done" else ()
+        if any(len(losses) != len(self._target_weights) for losses in table):
+            raise _edited(trial, f"other losses than {len(self._target_weights)}")
+        return slot
 
     def dropped(self) -> list[Planned]:
         """Return the plans of runs that were dropped and may have to be made again."""
@@ -306,7 +324,18 @@ def _plan_of(trial: FrozenTrial) -> Planned | None:
 
 
 def _losses(kept: Iterable[float | None]) -> tuple[float, ...]:
-    return tuple(math.nan if loss is None else loss for loss in kept)
+    losses = tuple(math.nan if loss is None else loss for loss in kept)
+    for loss in losses:
+        if not isinstance(loss, int | float) or isinstance(loss, bool):
+            raise TypeError(f"{loss!r:.100} among its losses")
+    return losses
+
+
+def _edited(trial: FrozenTrial, reason: str) -> StateError:
+    return StateError(
+        f"storage must be as searches wrote it, but got trial {trial.number} with {reason:.200}; give the search "
+        "another --study, or another --storage"
+    )
 
 
 def _slot_of(trial: FrozenTrial) -> Slot | None:
