@@ -122,6 +122,24 @@ def test_an_interrupted_study_goes_on_and_loses_one_run(storage: str, error: Bas
     assert len((tmp_path / "runs").read_text().splitlines()) == whole.spent - 5
 
 
+def test_a_worker_that_is_stopped_between_a_claim_and_its_run_gives_it_back(storage: str) -> None:
+    plan = plan_of()
+    study = study_of(plan, storage)
+    write = study.write
+
+    def stopped(key: str, value: dict[str, object]) -> None:
+        if value.get("busy"):  # said when a run is claimed, before it is made
+            raise SystemExit(143)
+        write(key, value)
+
+    study.write = stopped
+    with pytest.raises(SystemExit):
+        study.work(plan.evaluate)
+    slots = study_of(plan, storage).slots()
+    assert slots == [] or all(slot.state == "waiting" for slot in slots)
+    assert any(trial.state.name == "FAIL" for trial in study.trials._read())
+
+
 def test_a_run_is_claimed_by_one_of_many(storage: str) -> None:
     plan = plan_of(budget=64, round_size=8)
     first = study_of(plan, storage)

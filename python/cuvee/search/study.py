@@ -99,26 +99,32 @@ class Study:
         """
         neighbours, pause = Neighbours(self.read, grace=self.timing.grace), POLL_SECONDS[0]
         with Heart(self.write, self.worker, every=self.timing.beat) as heart:
-            self._begin_anew()
-            while True:
-                if heart.failure is not None:
-                    raise CuveeError(f"storage must take signs of life, but got: {heart.failure}") from heart.failure
-                slots = self.slots()
-                if watch is not None:
-                    watch(slots)
-                if self.course.finished(slots):
-                    return
-                if self._went_on(evaluate, slots, neighbours, heart):
-                    pause = POLL_SECONDS[0]
-                else:
-                    time.sleep(pause)
-                    pause = min(1.5 * pause, POLL_SECONDS[1])
+            self._give_up("its worker begins anew")  # of an earlier search here, whose storage was lost just then
+            try:
+                while True:
+                    if heart.failure is not None:
+                        raise CuveeError(
+                            f"storage must take signs of life, but got: {heart.failure}"
+                        ) from heart.failure
+                    slots = self.slots()
+                    if watch is not None:
+                        watch(slots)
+                    if self.course.finished(slots):
+                        return
+                    if self._went_on(evaluate, slots, neighbours, heart):
+                        pause = POLL_SECONDS[0]
+                    else:
+                        time.sleep(pause)
+                        pause = min(1.5 * pause, POLL_SECONDS[1])
+            except (KeyboardInterrupt, SystemExit):  # which may come between a claim and its run
+                self._give_up("its worker was stopped")
+                raise
 
-    def _begin_anew(self) -> None:
-        """Give up runs of an earlier search of this process, which could not say so: its storage was lost just then."""
+    def _give_up(self, reason: str) -> None:
+        """Give up the runs that this worker has claimed."""
         for slot in self.slots():
             if slot.state == "running" and slot.worker == self.worker:
-                self.trials.drop(slot, "its worker begins anew")
+                self.trials.drop(slot, reason)
 
     def _went_on(self, evaluate: Evaluate, slots: Sequence[Slot], neighbours: Neighbours, heart: Heart) -> bool:
         """Do what there is to do for this worker, and tell whether there was anything."""
