@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cuvee.search.receipt import Receipt
+from cuvee.search.study import Evaluate, Study
 
 SCORE = """
 import time
@@ -76,6 +78,15 @@ def arguments(*more: str, score: str = "quick.py", budget: int = 24) -> list[str
     """Return the arguments of a search with a method that needs nothing else."""
     given = ["search", "mix.json", "--score", score, "--budget", str(budget), "--output-dir", "run"]
     return [*given, "--method", "bandit", *more]
+
+
+def work_in_threads(studies: Sequence[Study], evaluate: Evaluate) -> None:
+    """Let several workers work on a study at once, until it is finished."""
+    workers = [threading.Thread(target=study.work, args=(evaluate,)) for study in studies]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
 
 
 def receipt_in(folder: Path) -> Receipt:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from cuvee.search.receipt import FOUND, PROPORTIONAL, RECOMMENDED, UNIFORM, Comp
 from cuvee.search.space import Space
 from cuvee.search.study import Timing
 from quadratic import NAMES, Noting, bowl
+from searches import work_in_threads
 
 QUICK = Timing(beat=0.05, grace=0.5)
 NOT_FINITE = [math.nan, math.inf, -math.inf, 1e31, 10**400]
@@ -120,11 +120,7 @@ def test_any_number_of_workers_tells_the_same_in_their_place(storage: str, tmp_p
     studies = [plan.open(desk.storage, desk.study, QUICK) for _ in range(3)]
     for number, study in enumerate(studies):
         study.worker = f"{place()}/{number}"
-    workers = [threading.Thread(target=study.work, args=(plan.evaluate,)) for study in studies]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    work_in_threads(studies, plan.evaluate)
     together = run_search(plan, desk)
     assert alone.diverged
     assert strict(together) == strict(alone)

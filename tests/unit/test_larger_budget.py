@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from cuvee.search.rounds import audit_seeds_of
 from cuvee.search.space import Space
 from cuvee.search.study import Timing
 from quadratic import NAMES, Breaking, Noting, bowl
+from searches import work_in_threads
 
 QUICK = Timing(beat=0.05, grace=0.5)
 
@@ -92,11 +92,7 @@ def test_any_number_of_workers_goes_on_alike(storage: str) -> None:
         studies = [plan.open(storage, "test", QUICK) for _ in range(3)]
         for number, study in enumerate(studies):
             study.worker = f"{place()}/{number}"
-        threads = [threading.Thread(target=study.work, args=(plan.evaluate,)) for study in studies]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        work_in_threads(studies, plan.evaluate)
     together = run(plan_of(44), storage)
     assert bare(together) == bare(alone)
     assert "a budget of 16 and 28" in together.remarks[0]

@@ -28,6 +28,7 @@ from cuvee.search.storage import open_storage
 from cuvee.search.study import Study, Timing
 from cuvee.search.trials import Planned, Slot
 from quadratic import BEST, NAMES, Breaking, Noting, bowl, noise
+from searches import work_in_threads
 
 LOSSES = np.array([1.0, 2.0, 3.0])
 QUICK = Timing(beat=0.05, grace=0.5)
@@ -92,11 +93,7 @@ def test_the_proportional_mixture_is_audited_where_rows_are_known() -> None:
 def test_the_answer_is_the_same_in_every_storage_and_with_any_number_of_workers(storage: str) -> None:
     plan = plan_of()
     alone = run_search(plan, Desk(storage=f"{storage}.1", study="test", timing=QUICK))
-    workers = [threading.Thread(target=study_of(plan, storage, str(n)).work, args=(plan.evaluate,)) for n in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    work_in_threads([study_of(plan, storage, str(n)) for n in range(3)], plan.evaluate)
     together = run_search(plan, Desk(storage=storage, study="test", timing=QUICK))
     assert without_workers(together) == without_workers(alone)
 

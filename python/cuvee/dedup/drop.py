@@ -8,13 +8,11 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import _core
 from ..errors import CuveeError
-from ..manifest import Manifest, SourceSpec
+from ..manifest import Manifest
+from ..manifest.outputs import file_stem, index_path
 
 MANIFEST, DROPPED, RECEIPT = "mix.deduplicated.json", "dropped.jsonl", "receipt.json"  # beside the indexes
-_UNSAFE = '/\\:*?"<>|%'  # in a file's name, on one system or another
-_LONGEST = 100  # bytes of a source's name in a file's, which takes 143 with all that is added on any system
 _OURS = {"rule", "overlap", "result_hash"}  # some of what only a receipt of near-duplicates has
 
 
@@ -42,11 +40,6 @@ def files_of_drop(folder: Path, names: Sequence[str]) -> list[Path]:
     return [folder / name for name in (MANIFEST, DROPPED, RECEIPT, *index_names(names))]
 
 
-def index_of(spec: SourceSpec, manifest: Manifest) -> Path:
-    """Return the index that a source of a manifest has."""
-    return manifest.folder / Path(str(spec.rows)).expanduser()
-
-
 def check_folder(folder: Path, manifest: Manifest) -> None:
     """Check that the rows that stay of a manifest can be written to a folder without a loss.
 
@@ -57,7 +50,7 @@ def check_folder(folder: Path, manifest: Manifest) -> None:
     for path in files_of_drop(folder, [spec.name for spec in manifest.sources]):
         if os.path.lexists(path) and not path.is_file():
             raise CuveeError(f"folder must have a file or nothing as {path.name!r}, but got {str(path)!r}")
-    if any(spec.rows and index_of(spec, manifest).parent.resolve() == folder.resolve() for spec in manifest.sources):
+    if any(spec.rows and index_path(manifest, spec).parent.resolve() == folder.resolve() for spec in manifest.sources):
         raise CuveeError(f"folder must not be that of indexes which are read, but got {str(folder)!r}; name another")
     if (folder / RECEIPT).exists() and not _is_ours(folder / RECEIPT):
         raise CuveeError(
@@ -71,18 +64,6 @@ def _is_ours(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(document, dict) and document.keys() >= _OURS
-
-
-def file_stem(name: str) -> str:
-    """Return a name as part of that of a file: without what a file system may refuse, and not too long."""
-    escaped = "".join(f"%{ord(char):02X}" if char in _UNSAFE else char for char in name)
-    escaped = escaped if not escaped.startswith(".") else f"%2E{escaped[1:]}"
-    content = escaped.encode()
-    if len(content) <= _LONGEST:
-        return escaped
-    digest = _core.Digest()
-    digest.update(content)
-    return f"{content[: _LONGEST - 17].decode(errors='ignore')}-{digest.hexdigest()[:16]}"
 
 
 def _folded(name: str) -> str:

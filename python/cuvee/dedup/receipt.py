@@ -19,12 +19,13 @@ from ..checks import as_name, canonical_json
 from ..errors import CuveeError
 from ..manifest import Manifest, SourceSpec, dump
 from ..manifest.locations import move_path
+from ..manifest.outputs import index_path
 from ..sources import fingerprint_of, open_source, open_sources
 from ..sources.kept import Index, read_index
 from ..sources.loaders import Loader
 from .comparison import Comparison, Corpus, Progress, default_threads
 from .containment import Contamination, as_share, contaminate
-from .drop import DROPPED, MANIFEST, RECEIPT, check_folder, index_names, index_of
+from .drop import DROPPED, MANIFEST, RECEIPT, check_folder, index_names
 from .local import compare
 from .result import Keep, NearDuplicates, Overlap, has_near_duplicate, near_duplicates_of, overlap_of
 from .rule import Rule
@@ -206,7 +207,7 @@ class Deduplication:
         """Return the kept rows as numbers of the data, where the manifest had an index already."""
         if spec.rows is None:
             return Index(rows=kept, size=int(self.starts[number + 1] - self.starts[number]), loaded=self.loaded)
-        before = read_index(index_of(spec, self.manifest), name=spec.name)
+        before = read_index(index_path(self.manifest, spec), name=spec.name)
         return Index(rows=before.rows[kept], size=before.size, loaded=self.loaded)
 
     def _sources(self) -> list[dict[str, Any]]:

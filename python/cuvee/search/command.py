@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..cache import write_atomically
-from ..dedup.drop import file_stem
 from ..errors import CuveeError, StateError
 from ..manifest import Manifest, load
-from ..manifest.outputs import check_output, code_file
+from ..manifest.outputs import check_output, code_file, file_stem
 from .from_manifest import ManifestSearch
 from .launch import Desk, Watch, make_runs
 from .learned import check_learnable, write_learned

@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import StateError
 from .receipt import F64, Run
 from .score import LARGEST
+from .space import mixture
 
 
 def is_sound(losses: F64) -> bool:
@@ -52,11 +53,6 @@ def best_sound(runs: Sequence[Run], target_weights: Sequence[float]) -> Run | No
     bad = {mixture(run.weights) for run in runs if run.diverged}
     sound = [run for run in runs if mixture(run.weights) not in bad]
     return min(sound, key=lambda run: (-run.fidelity, float(np.dot(run.losses, target_weights))), default=None)
-
-
-def mixture(weights: Sequence[float] | F64) -> tuple[float, ...]:
-    """Return weights as mixtures are told apart: to a millionth."""
-    return tuple(np.round(np.asarray(weights, dtype=np.float64), 6).tolist())
 
 
 def _worst(losses: Sequence[Sequence[float]]) -> tuple[float, ...]:

@@ -8,17 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from .divergence import mixture
 from .methods import Recommendation
 from .plan import SearchPlan
-from .receipt import F64, LEVEL, PROPORTIONAL, RECOMMENDED, UNIFORM, Receipt, Run
+from .receipt import F64, LEVEL, RECOMMENDED, Receipt, Run
 from .score import LARGEST, HasRemarks
+from .space import mixture
 from .trials import Slot
 from .verdict import settled
 
 RESAMPLES = 20
 FEW_RESAMPLES = {"regmix": 8}  # where an answer takes many seconds
-NONE_BETTER = "the search found none that is likely to be better"
 SLACK = 0.01  # by which passes may be over their limit
 INTERVAL_SEED = 0x626F_6F74  # sets resampling apart from all else that is made of a search's seed
 
@@ -40,7 +39,6 @@ def receipt_of(plan: SearchPlan, slots: Sequence[Slot], *, resamples: int | None
     searched = [run for run in told if run.kind == "search"]
     recommended = plan.course.recommendation(searched)
     made = [run for run, slot in zip(told, done, strict=True) if not slot.planned.known]
-    free = {UNIFORM: plan.rules.uniform, PROPORTIONAL: plan.rules.proportional}
     receipt = Receipt(
         method=plan.method,
         names=plan.space.names,
@@ -54,7 +52,7 @@ def receipt_of(plan: SearchPlan, slots: Sequence[Slot], *, resamples: int | None
         fingerprint=str(plan.about.get("fingerprint", "")),
         remarks=(*_of_diverged(made), *_of_earlier(plan, made)),
     )
-    asked, receipt = receipt, settled(receipt, {name: weights for name, weights in free.items() if weights is not None})
+    asked, receipt = receipt, settled(receipt, plan.rules.free)
     weights = np.array(receipt.weights)
     low, high = interval_of(plan, searched, weights, resamples) if searched and resamples else ((), ())
     said = [*_remarks(plan, weights), *([] if asked is not receipt else _of_free(plan, weights)), *_of_pairs(receipt)]
@@ -133,9 +131,9 @@ def _of_pairs(receipt: Receipt) -> list[str]:
 
 def _of_free(plan: SearchPlan, weights: F64) -> list[str]:
     """Return that a recommended mixture is a free one, if it is."""
-    free = {UNIFORM: plan.rules.uniform, PROPORTIONAL: plan.rules.proportional}
-    same = [name for name, other in free.items() if other is not None and mixture(other) == mixture(weights)]
-    return [f"The recommended mixture is the {' and '.join(same)} one: {NONE_BETTER}."] if same else []
+    same = [name for name, other in plan.rules.free.items() if mixture(other) == mixture(weights)]
+    why = "the search found none that is likely to be better"
+    return [f"The recommended mixture is the {' and '.join(same)} one: {why}."] if same else []
 
 
 def _remarks(plan: SearchPlan, weights: F64) -> list[str]:

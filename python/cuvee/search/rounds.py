@@ -15,9 +15,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .divergence import best_sound, mixture, with_losses
+from .divergence import best_sound, with_losses
 from .methods import Method, Observation, Recommendation, Trial
 from .receipt import F64, PROPORTIONAL, RECOMMENDED, UNIFORM, Run
+from .space import mixture
 from .trials import Planned, Slot
 
 Made: TypeAlias = tuple[tuple[float, ...], float]  # weights and fidelity
@@ -58,8 +59,13 @@ class Rules:
     @property
     def arms(self) -> int:
         """Mixtures in the audit."""
-        others = {mixture(other) for other in (self.uniform, self.proportional) if other is not None}
-        return 1 + len(others)
+        return 1 + len({mixture(other) for other in self.free.values()})
+
+    @property
+    def free(self) -> dict[str, tuple[float, ...]]:
+        """Mixtures that cost no search, by the names of their arms."""
+        both = {UNIFORM: self.uniform, PROPORTIONAL: self.proportional}
+        return {name: weights for name, weights in both.items() if weights is not None}
 
     @property
     def search_budget(self) -> int:
@@ -243,8 +249,8 @@ def _audit_round(rules: Rules, number: int, first: int, recommended: Recommendat
 def _arms(rules: Rules, recommended: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
     """Return the mixtures of the audit by name; one that equals another is run once."""
     arms, known = {RECOMMENDED: recommended}, {mixture(recommended)}
-    for name, weights in ((UNIFORM, rules.uniform), (PROPORTIONAL, rules.proportional)):
-        if weights is not None and mixture(weights) not in known:
+    for name, weights in rules.free.items():
+        if mixture(weights) not in known:
             arms[name] = weights
             known.add(mixture(weights))
     return arms

@@ -246,6 +246,11 @@ class Space:
         self.lower = np.minimum(self.lower, self.upper)  # where rounding made them cross
 
 
+def mixture(weights: Sequence[float] | F64) -> tuple[float, ...]:
+    """Return weights as mixtures are told apart: to a millionth."""
+    return tuple(np.round(np.asarray(weights, dtype=np.float64), 6).tolist())
+
+
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str | bytes) or not isinstance(names, Iterable):
         raise MixtureError(f"names must be a sequence of names, but got {names!r:.200}")

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from .divergence import mixture
 from .receipt import FOUND, RECOMMENDED, SURE, Comparison, Receipt
+from .space import mixture
 
 
 def settled(receipt: Receipt, free: Mapping[str, tuple[float, ...]]) -> Receipt:
