@@ -164,7 +164,7 @@ def test_a_receipt_survives_json(gains: list[float], predicted: float) -> None:
         (lambda d: d["runs"].append(5), "another runs.6"),
         (
             lambda d: d["runs"][1].update(kind="Search"),
-            "another runs.1.kind: Input should be 'search', 'audit' or 'earlier",
+            "another runs.1.kind: Input should be 'search', 'audit' or 'earlier audit'",
         ),
         (lambda d: d["runs"][1].update(fidelity=0), "another runs.1.fidelity: 0.0 is not in (0, 1]"),
         (lambda d: d["runs"][1].update(losses=[1.0]), "another runs.1.losses: 1 numbers where there must be 2"),
